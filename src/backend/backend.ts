@@ -1,0 +1,59 @@
+import type { Allocator, Span } from '../memory/buffers.js';
+import type { PlacedOp } from './ops.js';
+
+/** A region of an open file that is to land in a buffer: one extent of weights, or one row. */
+export interface Transfer {
+  readonly file: TransferFile;
+  readonly position: number; // byte offset in the file
+  readonly target: Span; // its byteLength is what is read
+}
+
+/** A file that holds prepared weights, opened for reading. */
+export interface TransferFile {
+  readonly path: string;
+  readonly descriptor: number;
+}
+
+/** What one `transfer` moved. */
+export interface TransferReport {
+  readonly requestedBytes: number;
+  readonly elapsedNs: bigint;
+}
+
+/** What is known of a backend once it is open; goes into receipts and `doctor`. */
+export interface BackendInfo {
+  readonly name: string; // oracle, cpu, cuda, null
+  readonly kernels: string; // for example "native avx2", "wasm simd", "typescript"
+  readonly reason: string; // why these kernels were chosen
+  readonly numerics: 'portable' | 'native';
+  readonly threads: number;
+  /** SHA-256 of the kernel library or module, or null where the program's own digest covers it. */
+  readonly kernelDigest: string | null;
+}
+
+/**
+ * Where arithmetic happens. Submissions run in the order given; `transfer` runs beside them. All bytes come from the
+ * `Allocator` side, so that the budget sees every one.
+ */
+export interface Backend extends Allocator {
+  readonly info: BackendInfo;
+  /** How many rows the attention scratch needs (threads, or blocks in flight). */
+  readonly parallelism: number;
+  /** Largest number of bytes that this backend can address in all, or `Infinity`. */
+  readonly addressableBytes: number;
+  /** Queues ops behind all earlier ones; resolves when they are done, rejects with the first `NumericsError`. */
+  submit(ops: readonly PlacedOp[]): Promise<void>;
+  /** Writes host bytes into a span. The caller has awaited every submission that reads or writes the span. */
+  write(target: Span, bytes: Uint8Array): void;
+  /** Copies a span to the host once all earlier submissions are done. */
+  read(source: Span): Promise<Uint8Array>;
+  /**
+   * Moves file regions into buffers, beside running submissions; the caller keeps targets out of their way.
+   * Rejects with `ExecutionError` `short-read` when a file ends early.
+   */
+  transfer(transfers: readonly Transfer[]): Promise<TransferReport>;
+  /** Tells the system that these regions come soon; does nothing where the system has no such call. */
+  prefetch(file: TransferFile, regions: readonly { position: number; byteLength: number }[]): void;
+  /** Frees every buffer, stops every thread. Idempotent. */
+  close(): Promise<void>;
+}

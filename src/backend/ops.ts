@@ -1,0 +1,243 @@
+import type { StoredType } from '../base/stored-type.js';
+import type { ActivationKind } from '../checkpoint/model-config.js';
+import type { Span } from '../memory/buffers.js';
+
+/**
+ * The op list: everything a backend can be asked to compute, as plain tagged records. Arithmetic of each op is fixed
+ * by docs/numerics.md; the order of additions is part of the meaning. T is the number of rows (tokens) of a pass;
+ * activations are F32, row-major and dense unless a stride is given. Strides and counts are in elements, offsets
+ * in bytes. An op may not alias an input with its output unless it says "in place".
+ */
+
+/**
+ * A matrix of K inputs and N outputs as it lies in memory.
+ * `input-major`: row i holds the weights of input i to all outputs, `[K, N]`.
+ * `output-major`: row j holds the weights of all inputs to output j, `[N, K]`.
+ * `rowStride` is the distance between stored rows.
+ */
+export interface Matrix {
+  readonly span: Span;
+  readonly type: StoredType;
+  readonly layout: 'input-major' | 'output-major';
+  readonly rowStride: number;
+}
+
+/** out[t, c] = widen(table[ids[t] * rowStride + c * columnStride]). Token and position tables, and row selection. */
+export interface GatherOp {
+  readonly kind: 'gather';
+  readonly rows: number; // T
+  readonly columns: number;
+  readonly table: Span;
+  readonly tableRows: number;
+  readonly type: StoredType;
+  readonly rowStride: number;
+  readonly columnStride: number;
+  readonly ids: Span; // Int32 [T]
+  readonly out: Span; // F32 [T, columns]
+}
+
+/**
+ * y = W x + b (+ residual) over inputs `[inputBegin, inputEnd)`, in blocks of 128 inputs counted from input 0.
+ * `inputBegin` is a multiple of 128. The matrix span starts at input `inputBegin` (input-major) and, for output-major
+ * matrices, holds only outputs `[0, outputs)` of this op, whose results land at `outOffset` columns.
+ * `continues`: the block sums are added to what `out` already holds from the preceding inputs instead of to +0.
+ * Bias, then residual, are added when `bias` / `residual` are given (only on the op with the last inputs).
+ */
+export interface LinearOp {
+  readonly kind: 'linear';
+  readonly rows: number; // T
+  readonly x: Span; // F32 [T, xStride]
+  readonly xStride: number;
+  readonly inputBegin: number;
+  readonly inputEnd: number;
+  readonly outputs: number; // N of this op
+  readonly matrix: Matrix;
+  readonly out: Span; // F32 [T, outStride]
+  readonly outStride: number;
+  readonly outOffset: number;
+  readonly continues: boolean;
+  readonly bias: Span | null; // F32 [outputs]
+  readonly residual: Span | null; // F32 [T, outStride], same columns as out
+}
+
+/**
+ * The set of active neurons of a pass, ascending, the union over its rows.
+ * U32: word 0 the count, words 1..count the neuron indices. Holds 1 + width words.
+ */
+export type ActiveSpan = Span;
+
+/** active = ascending { i : some x[t, i] != 0 } (NaN counts as active, -0 does not). */
+export interface CompactOp {
+  readonly kind: 'compact';
+  readonly rows: number; // T
+  readonly width: number;
+  readonly x: Span; // F32 [T, width]
+  readonly active: ActiveSpan;
+}
+
+/**
+ * Second projection from active rows: as `linear` over an input-major matrix, restricted to the neurons at positions
+ * `[listBegin, listEnd)` of the active set (`listEnd` -1: to its count). Neuron at list position p lies at matrix row
+ * `slots[p]`, or at row = neuron index when `slots` is null. All neurons left out must be zero in x, or lie in
+ * another op of the same chain; blocks of 128 are counted by neuron index, so that a chain split at block boundaries
+ * gives the bits of one op.
+ */
+export interface ActiveInputsOp {
+  readonly kind: 'active-inputs';
+  readonly rows: number; // T
+  readonly x: Span; // F32 [T, xStride]
+  readonly xStride: number;
+  readonly active: ActiveSpan;
+  readonly listBegin: number;
+  readonly listEnd: number;
+  readonly slots: Span | null; // U32, indexed by list position
+  readonly outputs: number; // N
+  readonly matrix: Matrix; // input-major
+  readonly out: Span; // F32 [T, N]
+  readonly continues: boolean;
+  readonly bias: Span | null;
+  readonly residual: Span | null; // F32 [T, N]
+}
+
+/**
+ * Rows of an output-major matrix for the outputs of an active set (gated units: `up` rows where the gate is not 0).
+ * out[t, neuron] = W[neuron] . x[t] + bias[neuron] for list positions `[listBegin, listEnd)`, other columns untouched.
+ */
+export interface ActiveOutputsOp {
+  readonly kind: 'active-outputs';
+  readonly rows: number; // T
+  readonly x: Span; // F32 [T, inputs]
+  readonly inputs: number; // K
+  readonly active: ActiveSpan;
+  readonly listBegin: number;
+  readonly listEnd: number;
+  readonly slots: Span | null;
+  readonly matrix: Matrix; // output-major
+  readonly out: Span; // F32 [T, outStride]
+  readonly outStride: number;
+  readonly bias: Span | null; // F32, indexed by neuron
+}
+
+/** In place: x = activation(x). `threshold` is used by fatrelu alone. */
+export interface ActivateOp {
+  readonly kind: 'activate';
+  readonly count: number;
+  readonly activation: ActivationKind;
+  readonly threshold: number;
+  readonly x: Span; // F32 [count]
+}
+
+/** In place in `gate`: gate = gate == 0 ? +0 : gate * up; the result of a product that is zero is +0. */
+export interface GatedProductOp {
+  readonly kind: 'gated-product';
+  readonly count: number;
+  readonly gate: Span; // F32 [count]
+  readonly up: Span; // F32 [count]
+}
+
+/** out = a + b, elementwise; out may be a or b. */
+export interface AddOp {
+  readonly kind: 'add';
+  readonly count: number;
+  readonly a: Span;
+  readonly b: Span;
+  readonly out: Span;
+}
+
+/** `layer`: ((x - mean) * r) * gamma + beta. `rms`: (x * r) * gamma. Absent gamma or beta leaves its step out. */
+export interface NormOp {
+  readonly kind: 'norm';
+  readonly norm: 'layer' | 'rms';
+  readonly rows: number; // T
+  readonly width: number;
+  readonly epsilon: number; // rounded to F32
+  readonly x: Span; // F32 [T, width]
+  readonly gamma: Span | null; // F32 [width]
+  readonly beta: Span | null; // F32 [width]
+  readonly out: Span; // F32 [T, width]; may be x
+}
+
+/** Where the rows of a pass stand: Int32 [T, 2] of (KV slot, position in its own sequence). */
+export type RowSpan = Span;
+
+/** In place rotary embedding of the first `rotary` elements of each head, halves paired (i with i + rotary / 2). */
+export interface RopeOp {
+  readonly kind: 'rope';
+  readonly rows: number; // T
+  readonly heads: number;
+  readonly headDim: number;
+  readonly rotary: number;
+  readonly positions: RowSpan;
+  readonly cosines: Span; // F32 [table positions, rotary / 2]
+  readonly sines: Span; // F32 [table positions, rotary / 2]
+  readonly x: Span; // F32 [T, heads, headDim]
+}
+
+/**
+ * KV cache of one layer. Keys `[slots, kvHeads, headDim, capacity]` (positions adjacent), values
+ * `[slots, kvHeads, capacity, headDim]`.
+ */
+export interface KvLayer {
+  readonly type: 'f16' | 'f32';
+  readonly keys: Span;
+  readonly values: Span;
+  readonly slots: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly capacity: number; // positions
+}
+
+/**
+ * Writes a pass's keys and values, rounding to the KV type once. A finite value that would be stored as infinity
+ * makes `submit` reject with `NumericsError` `kv-overflow`.
+ */
+export interface StoreKvOp {
+  readonly kind: 'store-kv';
+  readonly rows: number; // T
+  readonly positions: RowSpan;
+  readonly keys: Span; // F32 [T, kvHeads, headDim]
+  readonly values: Span; // F32 [T, kvHeads, headDim]
+  readonly cache: KvLayer;
+}
+
+/**
+ * Causal attention of each row over positions 0..own of its own slot, reading only what the cache stores. Query head
+ * h uses KV head floor(h / (heads / kvHeads)). score = (q . k) * scale; softmax as docs/numerics.md.
+ */
+export interface AttentionOp {
+  readonly kind: 'attention';
+  readonly rows: number; // T
+  readonly heads: number;
+  readonly positions: RowSpan;
+  readonly scale: number; // F32
+  readonly query: Span; // F32 [T, heads, headDim]
+  readonly cache: KvLayer;
+  readonly scratch: Span; // F32 [backend.parallelism, capacity]
+  readonly out: Span; // F32 [T, heads, headDim]
+}
+
+export type Op =
+  | GatherOp
+  | LinearOp
+  | CompactOp
+  | ActiveInputsOp
+  | ActiveOutputsOp
+  | ActivateOp
+  | GatedProductOp
+  | AddOp
+  | NormOp
+  | RopeOp
+  | StoreKvOp
+  | AttentionOp;
+
+export type OpKind = Op['kind'];
+
+/** An op with the place in the model that asked for it, for traces and for errors. */
+export interface PlacedOp {
+  readonly op: Op;
+  /** For example `layers.3.down`; `diff` names it. */
+  readonly label: string;
+}
+
+/** Inputs of one block of the summation rule. */
+export const blockInputs = 128;

@@ -1,0 +1,26 @@
+import type { WeightSource } from '../acquire/weight-source.js';
+import type { Backend } from '../backend/backend.js';
+import type { OpObserver } from '../backend/pass.js';
+import type { Tokenizer } from '../checkpoint/tokenizer.js';
+import type { KvCache } from '../memory/kv-cache.js';
+import type { Ledger } from '../memory/ledger.js';
+import type { Model } from '../model/model.js';
+
+/** An opened model as generation uses it; `Session` is one. */
+export interface Engine {
+  readonly model: Model;
+  readonly backend: Backend;
+  readonly source: WeightSource & { reset(): Promise<void> };
+  readonly kv: KvCache;
+  readonly ledger: Ledger;
+  readonly tokenizer: Tokenizer | null;
+  readonly vocabSize: number;
+  readonly eosTokenIds: readonly number[];
+  /** Positions of a KV slot. */
+  readonly capacity: number;
+  /** Rows of a prefill pass (the prompt's chunk). */
+  readonly prefillChunk: number;
+  /** Logits rows that one pass can give. */
+  readonly maxLogitsRows: number;
+  readonly observer: OpObserver | null;
+}

@@ -1,0 +1,35 @@
+import { Pass } from '../backend/pass.js';
+import { logitsDigest } from '../base/digest.js';
+import type { ForwardBatch } from '../model/batch.js';
+import type { Engine } from './engine.js';
+
+/** A row of logits on the host, with its digest. */
+export interface LogitsRow {
+  readonly logits: Float32Array; // [vocabSize]
+  readonly digest: string;
+}
+
+/**
+ * Runs one pass and brings the wanted logits to the host. After a failure the source is put back into a state that
+ * the next pass can start from.
+ */
+export async function forward(engine: Engine, batch: ForwardBatch): Promise<LogitsRow[]> {
+  const pass = new Pass(engine.backend, engine.observer);
+  try {
+    await engine.source.begin(pass, batch.kind);
+    const logits = await engine.model.forward(pass, batch);
+    await engine.source.end(pass);
+    if (batch.logitsRows.length === 0) return [];
+    const bytes = await engine.backend.read(logits);
+    engine.ledger.move('logits-readback', bytes.byteLength, batch.logitsRows.length);
+    const rowBytes = engine.vocabSize * Float32Array.BYTES_PER_ELEMENT;
+    return batch.logitsRows.map((_, row) => {
+      const part = bytes.slice(row * rowBytes, (row + 1) * rowBytes);
+      return { logits: new Float32Array(part.buffer, part.byteOffset, engine.vocabSize), digest: logitsDigest(part) };
+    });
+  } catch (error) {
+    await pass.flush().catch(() => {}); // the first failure is the one to tell
+    await engine.source.reset();
+    throw error;
+  }
+}

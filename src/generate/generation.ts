@@ -1,0 +1,239 @@
+import { InterruptedError, UsageError, DefectError } from '../base/errors.js';
+import { differenceOf, type LedgerTotals } from '../memory/ledger.js';
+import { processUsage } from '../memory/process-usage.js';
+import type { BatchRow } from '../model/batch.js';
+import type { Engine } from './engine.js';
+import { forward, type LogitsRow } from './forward.js';
+import { type GenerateOptions, generateOptions } from './options.js';
+import type { GenerationOutcome, GenerationTimes, TokenEvent } from './outcome.js';
+import { RequestState } from './request-state.js';
+import { checkFinite, sampleToken } from './sampler.js';
+
+/** What a caller may watch beside the tokens. */
+export interface GenerationHooks {
+  readonly signal?: AbortSignal;
+  /** Receives the logits row that chose each token, before temperature; the row is the callee's to keep. */
+  readonly onLogits?: (request: number, index: number, logits: Float32Array) => void;
+}
+
+/**
+ * A batch of prompts being continued. Iterate it once for the tokens as they come; afterwards `outcome` holds the
+ * whole. An abort ends the iteration with `InterruptedError`; `outcome` is there all the same.
+ */
+export class Generation implements AsyncIterable<TokenEvent> {
+  readonly #engine: Engine;
+  readonly #options: GenerateOptions;
+  readonly #hooks: GenerationHooks;
+  readonly #prompts: readonly (readonly number[])[];
+  #outcome: GenerationOutcome | null = null;
+  #started = false;
+
+  constructor(
+    engine: Engine,
+    prompts: readonly (readonly number[])[],
+    options: Partial<GenerateOptions> = {},
+    hooks: GenerationHooks = {},
+  ) {
+    this.#engine = engine;
+    this.#options = generateOptions(options);
+    this.#hooks = hooks;
+    this.#prompts = prompts;
+    if (prompts.length === 0) throw new UsageError('no-prompt', 'Cannot generate: there are 0 prompts, want at least 1');
+    prompts.forEach((ids, index) => checkPrompt(ids, index, engine));
+    if (this.#options.stop.length > 0 && engine.tokenizer === null) {
+      throw new UsageError('stop-without-tokenizer', 'Cannot use stop strings: the checkpoint has no tokenizer');
+    }
+  }
+
+  get outcome(): GenerationOutcome {
+    if (this.#outcome === null) throw new DefectError('Cannot give the outcome of a generation that has not ended');
+    return this.#outcome;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<TokenEvent, void, undefined> {
+    if (this.#started) throw new UsageError('generation-reused', 'Cannot iterate a generation twice: start a new one');
+    this.#started = true;
+    const run = new Run(this.#engine, this.#prompts, this.#options, this.#hooks);
+    let status: GenerationOutcome['status'] = 'failed';
+    try {
+      yield* run.prefill();
+      yield* run.decode();
+      status = 'completed';
+    } catch (error) {
+      if (error instanceof InterruptedError) status = 'interrupted';
+      throw error;
+    } finally {
+      // A consumer that leaves its loop early lands here without an error
+      if (status === 'failed' && run.interruptedByConsumer) status = 'interrupted';
+      this.#outcome = run.finish(status);
+    }
+  }
+}
+
+/** The mutable part of a generation. */
+class Run {
+  readonly #engine: Engine;
+  readonly #options: GenerateOptions;
+  readonly #hooks: GenerationHooks;
+  readonly #requests: RequestState[];
+  readonly #began = process.hrtime.bigint();
+  readonly #before: LedgerTotals;
+  readonly #deviceReadBefore: number | null;
+  readonly #stepsNs: bigint[] = [];
+  #prefillEnd: bigint | null = null;
+  #firstTokenNs: bigint | null = null;
+  #prefillPasses = 0;
+  #yielding = false;
+
+  constructor(
+    engine: Engine,
+    prompts: readonly (readonly number[])[],
+    options: GenerateOptions,
+    hooks: GenerationHooks,
+  ) {
+    this.#engine = engine;
+    this.#options = options;
+    this.#hooks = hooks;
+    this.#before = engine.ledger.totals();
+    this.#deviceReadBefore = processUsage().deviceReadBytes;
+    const slots = engine.kv.claim(prompts.length);
+    this.#requests = prompts.map(
+      (promptTokenIds, index) =>
+        new RequestState({
+          index,
+          slot: slots[index]!,
+          promptTokenIds,
+          options,
+          eosTokenIds: engine.eosTokenIds,
+          capacity: engine.capacity,
+          tokenizer: engine.tokenizer,
+        }),
+    );
+  }
+
+  get interruptedByConsumer(): boolean {
+    return this.#yielding;
+  }
+
+  /** Feeds all prompts in chunks, several requests a pass where they fit. */
+  async *prefill(): AsyncGenerator<TokenEvent, void, undefined> {
+    const rows = this.#requests.flatMap((request) =>
+      request.promptTokenIds.map((tokenId, position) => ({
+        request,
+        row: { slot: request.slot, position, tokenId } satisfies BatchRow,
+        last: position === request.promptTokenIds.length - 1,
+      })),
+    );
+    const { prefillChunk, maxLogitsRows } = this.#engine;
+    for (let begin = 0; begin < rows.length; ) {
+      this.#checkSignal();
+      let end = begin;
+      let wanted = 0;
+      while (end < rows.length && end - begin < prefillChunk) {
+        if (rows[end]!.last && wanted++ === maxLogitsRows) break;
+        end++;
+      }
+      const chunk = rows.slice(begin, end);
+      const choosing = chunk.filter(({ last }) => last).map(({ request }) => request);
+      const logits = await forward(this.#engine, {
+        kind: 'prefill',
+        rows: chunk.map(({ row }) => row),
+        logitsRows: chunk.flatMap(({ last }, index) => (last ? [index] : [])),
+      });
+      this.#prefillPasses++;
+      if (end === rows.length) this.#prefillEnd = process.hrtime.bigint();
+      yield* this.#choose(choosing, logits);
+      begin = end;
+    }
+  }
+
+  /** One token a request and pass, until every request has ended. */
+  async *decode(): AsyncGenerator<TokenEvent, void, undefined> {
+    for (;;) {
+      const active = this.#requests.filter((request) => !request.finished);
+      if (active.length === 0) return;
+      this.#checkSignal();
+      const stepBegan = process.hrtime.bigint();
+      const logits = await forward(this.#engine, {
+        kind: 'decode',
+        rows: active.map((request) => ({ slot: request.slot, ...request.next })),
+        logitsRows: active.map((_, index) => index),
+      });
+      this.#stepsNs.push(process.hrtime.bigint() - stepBegan);
+      yield* this.#choose(active, logits);
+    }
+  }
+
+  *#choose(requests: readonly RequestState[], rows: readonly LogitsRow[]): Generator<TokenEvent, void, undefined> {
+    for (const [index, request] of requests.entries()) {
+      const { logits, digest } = rows[index]!;
+      const position = request.choosingPosition;
+      checkFinite(logits, position);
+      const tokenId = sampleToken(logits, position, this.#options);
+      const elapsedNs = process.hrtime.bigint() - this.#began;
+      this.#firstTokenNs ??= elapsedNs;
+      const event = request.accept(tokenId, digest, elapsedNs);
+      this.#hooks.onLogits?.(request.index, event.index, logits);
+      this.#yielding = true;
+      yield event;
+      this.#yielding = false;
+    }
+  }
+
+  #checkSignal(): void {
+    if (this.#hooks.signal?.aborted === true) {
+      throw new InterruptedError('interrupted', 'Stopped generating: the run was aborted');
+    }
+  }
+
+  finish(status: GenerationOutcome['status']): GenerationOutcome {
+    for (const request of this.#requests) {
+      request.interrupt();
+      this.#engine.kv.release(request.slot);
+    }
+    const after = processUsage().deviceReadBytes;
+    return {
+      status,
+      requests: this.#requests.map((request) => request.outcome()),
+      times: this.#times(),
+      bytes: differenceOf(this.#engine.ledger.totals(), this.#before),
+      prefillPasses: this.#prefillPasses,
+      decodePasses: this.#stepsNs.length,
+      deviceReadBytes: after === null || this.#deviceReadBefore === null ? null : after - this.#deviceReadBefore,
+    };
+  }
+
+  #times(): GenerationTimes {
+    const ended = process.hrtime.bigint();
+    const prefillEnd = this.#prefillEnd ?? ended;
+    return {
+      prefillNs: prefillEnd - this.#began,
+      decodeNs: ended - prefillEnd,
+      totalNs: ended - this.#began,
+      timeToFirstTokenNs: this.#firstTokenNs,
+      decodeStepNs: this.#stepsNs,
+    };
+  }
+}
+
+function checkPrompt(ids: readonly number[], index: number, engine: Engine): void {
+  const name = `prompt ${index}`;
+  if (ids.length === 0) {
+    throw new UsageError('empty-prompt', `Cannot generate from ${name}: it has 0 tokens, want at least 1`, { index });
+  }
+  if (ids.length > engine.capacity) {
+    throw new UsageError(
+      'prompt-too-long',
+      `Cannot generate from ${name}: it has ${ids.length} tokens, the context holds ${engine.capacity} positions`,
+      { index, tokens: ids.length, positions: engine.capacity },
+    );
+  }
+  for (const id of ids) {
+    if (Number.isSafeInteger(id) && id >= 0 && id < engine.vocabSize) continue;
+    throw new UsageError(
+      'bad-token-id',
+      `Cannot generate from ${name}: token id ${id} is outside the vocabulary of 0 to ${engine.vocabSize - 1}`,
+      { index, id, vocabSize: engine.vocabSize },
+    );
+  }
+}

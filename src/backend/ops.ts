@@ -1,6 +1,9 @@
 import type { StoredType } from '../base/stored-type.js';
 import type { ActivationKind } from '../checkpoint/model-config.js';
 import type { Span } from '../memory/buffers.js';
+import type { KvLayer } from '../memory/kv-layer.js';
+
+export type { KvLayer } from '../memory/kv-layer.js';
 
 /**
  * The op list: everything a backend can be asked to compute, as plain tagged records. Arithmetic of each op is fixed
@@ -171,20 +174,6 @@ export interface RopeOp {
   readonly cosines: Span; // F32 [table positions, rotary / 2]
   readonly sines: Span; // F32 [table positions, rotary / 2]
   readonly x: Span; // F32 [T, heads, headDim]
-}
-
-/**
- * KV cache of one layer. Keys `[slots, kvHeads, headDim, capacity]` (positions adjacent), values
- * `[slots, kvHeads, capacity, headDim]`.
- */
-export interface KvLayer {
-  readonly type: 'f16' | 'f32';
-  readonly keys: Span;
-  readonly values: Span;
-  readonly slots: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
-  readonly capacity: number; // positions
 }
 
 /**

@@ -1,4 +1,4 @@
-import { DefectError, ExecutionError } from '../base/errors.js';
+import { DefectError, UsageError } from '../base/errors.js';
 import { type Allocator, type DeviceBuffer, spanOf } from './buffers.js';
 import type { KvLayer } from './kv-layer.js';
 
@@ -17,15 +17,15 @@ export function kvBytes(shape: KvShape): number {
   return 2 * shape.layers * halfLayerBytes(shape);
 }
 
-/** Keys and values of all layers, allocated once, and who uses which slot up to which position. */
+/** Keys and values of all layers, allocated once, and which slots are in use. */
 export class KvCache {
   readonly shape: KvShape;
+  readonly layers: readonly KvLayer[];
   readonly #allocator: Allocator;
   readonly #buffers: DeviceBuffer[] = [];
-  readonly #layers: KvLayer[] = [];
-  /** Positions in use by slot; null where the slot is free. */
-  readonly #lengths: (number | null)[];
+  readonly #claimed: boolean[];
 
+  /** Throws `BudgetError` or `SetupError` as the allocator does, holding nothing then. */
   constructor(allocator: Allocator, shape: KvShape) {
     for (const name of ['layers', 'slots', 'kvHeads', 'headDim', 'capacity'] as const) {
       if (!Number.isSafeInteger(shape[name]) || shape[name] < 1) {
@@ -36,84 +36,55 @@ export class KvCache {
     }
     this.shape = Object.freeze({ ...shape });
     this.#allocator = allocator;
-    this.#lengths = Array.from({ length: shape.slots }, () => null);
+    this.#claimed = Array.from({ length: shape.slots }, () => false);
     try {
-      for (let layer = 0; layer < shape.layers; layer += 1) this.#layers.push(this.#allocateLayer());
+      this.layers = Array.from({ length: shape.layers }, () => this.#allocateLayer());
     } catch (error) {
       this.close();
       throw error;
     }
   }
 
-  layer(index: number): KvLayer {
-    const layer = this.#layers[index];
-    if (layer === undefined) {
-      throw new DefectError(`Cannot use KV layer ${index}: the cache has ${this.shape.layers}`);
-    }
-    return layer;
+  get slots(): number {
+    return this.shape.slots;
+  }
+
+  /** Positions of a slot. */
+  get capacity(): number {
+    return this.shape.capacity;
   }
 
   get freeSlots(): number {
-    return this.#lengths.filter((length) => length === null).length;
+    return this.#claimed.filter((claimed) => !claimed).length;
   }
 
-  /** Takes the lowest free slot, at length 0. Throws `ExecutionError` `kv-slots-exhausted`. */
-  claim(): number {
-    const slot = this.#lengths.indexOf(null);
-    if (slot < 0) {
-      throw new ExecutionError(
+  /** Takes the lowest free slots, all or none. Throws `UsageError` `kv-slots-exhausted`. */
+  claim(count: number): number[] {
+    if (count > this.freeSlots) {
+      throw new UsageError(
         'kv-slots-exhausted',
-        `Cannot start a sequence: all ${this.shape.slots} KV slots are in use`,
-        { slots: this.shape.slots },
+        `Cannot start ${count} sequences: ${this.freeSlots} of ${this.slots} KV slots are free`,
+        { wanted: count, free: this.freeSlots, slots: this.slots },
       );
     }
-    this.#lengths[slot] = 0;
-    return slot;
+    const slots = [...this.#claimed.keys()].filter((slot) => !this.#claimed[slot]).slice(0, count);
+    for (const slot of slots) this.#claimed[slot] = true;
+    return slots;
   }
 
+  /** Frees a slot. Its bytes need no clearing: attention reads no position that its sequence has not written. */
   release(slot: number): void {
-    this.length(slot);
-    this.#lengths[slot] = null;
+    if (this.#claimed[slot] !== true) throw new DefectError(`Cannot release KV slot ${slot}: it is free`);
+    this.#claimed[slot] = false;
   }
 
-  /** Positions in use by a claimed slot. */
-  length(slot: number): number {
-    const length = this.#lengths[slot];
-    if (length === null || length === undefined)
-      throw new DefectError(`Cannot use KV slot ${slot}: it is free`);
-    return length;
-  }
-
-  /** Adds positions at the end. Throws `ExecutionError` `kv-full` when the slot would pass its capacity. */
-  extend(slot: number, positions: number): void {
-    const length = this.length(slot) + positions;
-    if (length > this.shape.capacity) {
-      throw new ExecutionError(
-        'kv-full',
-        `Cannot extend a sequence to ${length} positions: the KV cache holds ${this.shape.capacity}`,
-        { positions: length, capacity: this.shape.capacity },
-      );
-    }
-    this.#lengths[slot] = length;
-  }
-
-  /** Forgets the positions from `length` on (a rejected draft, a cancelled pass); later writes replace them. */
-  truncate(slot: number, length: number): void {
-    const current = this.length(slot);
-    if (length < 0 || length > current) {
-      throw new DefectError(`Cannot truncate KV slot ${slot} to ${length} positions: it has ${current}`);
-    }
-    this.#lengths[slot] = length;
-  }
-
-  /** Frees every slot. Bytes need no clearing: attention reads no position that its sequence has not written. */
+  /** Frees every slot. */
   reset(): void {
-    this.#lengths.fill(null);
+    this.#claimed.fill(false);
   }
 
   close(): void {
     for (const buffer of this.#buffers.splice(0)) this.#allocator.release(buffer);
-    this.#layers.length = 0;
   }
 
   #allocateLayer(): KvLayer {

@@ -4,21 +4,25 @@ import { type HoldCause, holdCauses, type MoveCause, moveCauses } from './causes
 /** Where bytes lie. CPU: `disk` is the prepared file, `ram` what a backend holds, `host` what JavaScript sees. */
 export type Tier = 'disk' | 'ram' | 'host' | 'device';
 
-/** Bytes that cross from one tier to another, for one cause. */
-export interface Move {
-  readonly cause: MoveCause;
-  readonly bytes: number;
-  /** Stored rows of weights, entries of an active set, or rows of logits. */
-  readonly rows: number;
-  /** Separate regions of the file, or copies. */
-  readonly regions: number;
+/** What a move was for and where it went, for the trace. */
+export interface MoveDetails {
   readonly layer: number | null;
   /** Tensor, or what was read back. */
   readonly id: string;
+  /** Separate regions of the file, or copies. */
+  readonly regions: number;
   readonly from: Tier;
   readonly to: Tier;
   /** Forward pass that it serves, counted from 1; 0 before the first. */
   readonly pass: number;
+}
+
+/** Bytes that cross from one tier to another, for one cause. */
+export interface Move extends MoveDetails {
+  readonly cause: MoveCause;
+  readonly bytes: number;
+  /** Stored rows of weights, entries of an active set, or rows of logits. */
+  readonly rows: number;
 }
 
 /** Bytes by cause, for records and receipts. */
@@ -46,16 +50,22 @@ export class Ledger {
     this.#onMove = onMove;
   }
 
+  /** Forward passes begun so far; the weight source counts them. */
+  pass = 0;
+
   get totalHeld(): number {
     return this.#totalHeld;
   }
 
-  move(move: Move): void {
-    requireCount(move.bytes, 'bytes moved');
-    requireCount(move.rows, 'rows moved');
-    this.#moved[move.cause] += move.bytes;
-    this.#movedRows[move.cause] += move.rows;
-    this.#onMove?.(move);
+  /** Charges a move. Without details it is a read-back from the backend to JavaScript in the current pass. */
+  move(cause: MoveCause, bytes: number, rows: number, details: Partial<MoveDetails> = {}): void {
+    requireCount(bytes, 'bytes moved');
+    requireCount(rows, 'rows moved');
+    this.#moved[cause] += bytes;
+    this.#movedRows[cause] += rows;
+    if (this.#onMove === null) return;
+    const { layer = null, id = cause, regions = 1, from = 'ram', to = 'host', pass = this.pass } = details;
+    this.#onMove({ cause, bytes, rows, layer, id, regions, from, to, pass });
   }
 
   hold(cause: HoldCause, bytes: number): void {
@@ -76,7 +86,7 @@ export class Ledger {
   }
 
   /** A frozen copy of all counters. */
-  snapshot(): LedgerTotals {
+  totals(): LedgerTotals {
     return Object.freeze({
       moved: Object.freeze({ ...this.#moved }),
       movedRows: Object.freeze({ ...this.#movedRows }),
@@ -88,15 +98,15 @@ export class Ledger {
   }
 }
 
-/** What moved between two snapshots of one ledger; what is held, and the peaks, are those of the later one. */
-export function ledgerDifference(later: LedgerTotals, earlier: LedgerTotals): LedgerTotals {
+/** What moved between two totals of one ledger; what is held, and the peaks, are those of the later one. */
+export function differenceOf(later: LedgerTotals, earlier: LedgerTotals): LedgerTotals {
   const moved = zeros(moveCauses);
   const movedRows = zeros(moveCauses);
   for (const cause of moveCauses) {
     moved[cause] = later.moved[cause] - earlier.moved[cause];
     movedRows[cause] = later.movedRows[cause] - earlier.movedRows[cause];
     if (moved[cause] < 0 || movedRows[cause] < 0) {
-      throw new RangeError(`Cannot subtract snapshots: "${cause}" moved less in the later one`);
+      throw new RangeError(`Cannot subtract ledger totals: "${cause}" moved less in the later one`);
     }
   }
   return Object.freeze({ ...later, moved: Object.freeze(moved), movedRows: Object.freeze(movedRows) });

@@ -54,6 +54,14 @@ export class KvCache {
     return this.shape.capacity;
   }
 
+  layer(index: number): KvLayer {
+    const layer = this.layers[index];
+    if (layer === undefined) {
+      throw new DefectError(`Cannot use KV layer ${index}: the cache has ${this.layers.length}`);
+    }
+    return layer;
+  }
+
   get freeSlots(): number {
     return this.#claimed.filter((claimed) => !claimed).length;
   }

@@ -3,12 +3,29 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize, relative, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const order = ['base', 'checkpoint', 'memory', 'backend', 'acquire', 'model', 'generate', 'receipt', 'serve', 'tune', 'lab', 'cli'];
+const order = [
+  'base',
+  'checkpoint',
+  'memory',
+  'backend',
+  'acquire',
+  'model',
+  'generate',
+  'receipt',
+  'serve',
+  'tune',
+  'lab',
+  'cli',
+];
 // Rooms of a folder that must not see each other; a backend's own folder is entered through src/backend/open.ts alone.
 const separate = { backend: ['oracle', 'cpu', 'cuda', 'null'] };
 // The verifier imports nothing from the producer.
 const forbidden = [
-  { file: 'receipt/verify.ts', folders: ['checkpoint', 'memory', 'backend', 'acquire', 'model', 'generate'], files: ['receipt/seal.ts'] },
+  {
+    file: 'receipt/verify.ts',
+    folders: ['checkpoint', 'memory', 'backend', 'acquire', 'model', 'generate'],
+    files: ['receipt/seal.ts'],
+  },
 ];
 const maxLines = 400;
 const maxMedianLines = 150;
@@ -27,7 +44,10 @@ for (const file of files) {
   if (lines > maxLines) problems.push(`${file}: ${lines} lines, want at most ${maxLines}`);
   if (/(^|\/)utils?(\/|\.)/.test(file)) problems.push(`${file}: there is no drawer for odds and ends`);
   for (const [, specifier] of text.matchAll(/(?:from|import)\s*\(?\s*'(\.[^']+)'/g)) {
-    const target = normalize(join(dirname(file), specifier)).split(sep).join('/').replace(/\.js$/, '.ts');
+    const target = normalize(join(dirname(file), specifier))
+      .split(sep)
+      .join('/')
+      .replace(/\.js$/, '.ts');
     checkImport(file, target);
   }
 }
@@ -36,12 +56,19 @@ function checkImport(file, target) {
   const [from, fromRoom] = file.split('/');
   const [to, toRoom] = target.split('/');
   if (!file.includes('/')) return; // index.ts and main-path.ts stand outside and see everything
-  if (!target.includes('/')) problems.push(`${file} imports ${target}: a room does not look at the front door`);
+  if (!target.includes('/'))
+    problems.push(`${file} imports ${target}: a room does not look at the front door`);
   const [fromRank, toRank] = [order.indexOf(from), order.indexOf(to)];
   if (fromRank < 0) problems.push(`${file}: folder "${from}" has no place in the order`);
   else if (toRank > fromRank) problems.push(`${file} imports ${target}: ${to} comes after ${from}`);
   const rooms = separate[from];
-  if (rooms !== undefined && from === to && rooms.includes(fromRoom) && rooms.includes(toRoom) && fromRoom !== toRoom) {
+  if (
+    rooms !== undefined &&
+    from === to &&
+    rooms.includes(fromRoom) &&
+    rooms.includes(toRoom) &&
+    fromRoom !== toRoom
+  ) {
     problems.push(`${file} imports ${target}: ${fromRoom} and ${toRoom} do not know each other`);
   }
   for (const rule of forbidden) {
@@ -58,5 +85,7 @@ if (problems.length > 0) {
   process.stderr.write(`${problems.join('\n')}\n`);
   process.exitCode = 1;
 } else {
-  process.stdout.write(`layers: ${files.length} files in ${relative(process.cwd(), root) || 'src'}, median ${median} lines, one direction\n`);
+  process.stdout.write(
+    `layers: ${files.length} files in ${relative(process.cwd(), root) || 'src'}, median ${median} lines, one direction\n`,
+  );
 }

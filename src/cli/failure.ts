@@ -5,7 +5,9 @@ import { openTerminal, writeLastWords } from './terminal.js';
 export function reportFailure(error: unknown, json: boolean): ExitCode {
   if (error instanceof WaybillError) {
     if (json) {
-      openTerminal({ json }).printJson({ error: { code: error.code, message: error.message, data: error.data } });
+      openTerminal({ json }).printJson({
+        error: { code: error.code, message: error.message, data: error.data },
+      });
     } else {
       writeLastWords(`waybill: ${error.message} [${error.code}]\n`);
     }

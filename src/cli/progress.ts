@@ -34,7 +34,11 @@ export class Progress {
       return;
     }
     this.#bar = new SingleBar(
-      { format: `${label} [{bar}] {percentage} % | {shown} | {eta_formatted} left`, stream: process.stderr, hideCursor: true },
+      {
+        format: `${label} [{bar}] {percentage} % | {shown} | {eta_formatted} left`,
+        stream: process.stderr,
+        hideCursor: true,
+      },
       Presets.shades_classic,
     );
     this.#bar.start(total, 0, { shown: '' });

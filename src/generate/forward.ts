@@ -2,6 +2,7 @@ import { Pass } from '../backend/pass.js';
 import { logitsDigest } from '../base/digest.js';
 import type { ForwardBatch } from '../model/batch.js';
 import type { Engine } from './engine.js';
+import { checkFinite } from './sampler.js';
 
 /** A row of logits on the host, with its digest. */
 export interface LogitsRow {
@@ -25,7 +26,9 @@ export async function forward(engine: Engine, batch: ForwardBatch): Promise<Logi
     const rowBytes = engine.vocabSize * Float32Array.BYTES_PER_ELEMENT;
     return batch.logitsRows.map((_, row) => {
       const part = bytes.slice(row * rowBytes, (row + 1) * rowBytes);
-      return { logits: new Float32Array(part.buffer, part.byteOffset, engine.vocabSize), digest: logitsDigest(part) };
+      const logits = new Float32Array(part.buffer, part.byteOffset, engine.vocabSize);
+      checkFinite(logits, batch.rows[batch.logitsRows[row]!]!.position);
+      return { logits, digest: logitsDigest(logits) };
     });
   } catch (error) {
     await pass.flush().catch(() => {}); // the first failure is the one to tell

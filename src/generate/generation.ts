@@ -1,4 +1,4 @@
-import { InterruptedError, UsageError, DefectError } from '../base/errors.js';
+import { DefectError, InterruptedError, UsageError } from '../base/errors.js';
 import { differenceOf, type LedgerTotals } from '../memory/ledger.js';
 import { processUsage } from '../memory/process-usage.js';
 import type { BatchRow } from '../model/batch.js';
@@ -7,7 +7,7 @@ import { forward, type LogitsRow } from './forward.js';
 import { type GenerateOptions, generateOptions } from './options.js';
 import type { GenerationOutcome, GenerationTimes, TokenEvent } from './outcome.js';
 import { RequestState } from './request-state.js';
-import { checkFinite, sampleToken } from './sampler.js';
+import { sampleToken } from './sampler.js';
 
 /** What a caller may watch beside the tokens. */
 export interface GenerationHooks {
@@ -38,20 +38,33 @@ export class Generation implements AsyncIterable<TokenEvent> {
     this.#options = generateOptions(options);
     this.#hooks = hooks;
     this.#prompts = prompts;
-    if (prompts.length === 0) throw new UsageError('no-prompt', 'Cannot generate: there are 0 prompts, want at least 1');
-    prompts.forEach((ids, index) => checkPrompt(ids, index, engine));
+    if (prompts.length === 0)
+      throw new UsageError('no-prompt', 'Cannot generate: there are 0 prompts, want at least 1');
+    if (prompts.length > engine.kv.slots) {
+      throw new UsageError(
+        'batch-too-large',
+        `Cannot generate from ${prompts.length} prompts at once: the KV cache has ${engine.kv.slots} slots`,
+        { prompts: prompts.length, slots: engine.kv.slots },
+      );
+    }
+    for (const [index, ids] of prompts.entries()) checkPrompt(ids, index, engine);
     if (this.#options.stop.length > 0 && engine.tokenizer === null) {
-      throw new UsageError('stop-without-tokenizer', 'Cannot use stop strings: the checkpoint has no tokenizer');
+      throw new UsageError(
+        'stop-without-tokenizer',
+        'Cannot use stop strings: the checkpoint has no tokenizer',
+      );
     }
   }
 
   get outcome(): GenerationOutcome {
-    if (this.#outcome === null) throw new DefectError('Cannot give the outcome of a generation that has not ended');
+    if (this.#outcome === null)
+      throw new DefectError('Cannot give the outcome of a generation that has not ended');
     return this.#outcome;
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<TokenEvent, void, undefined> {
-    if (this.#started) throw new UsageError('generation-reused', 'Cannot iterate a generation twice: start a new one');
+    if (this.#started)
+      throw new UsageError('generation-reused', 'Cannot iterate a generation twice: start a new one');
     this.#started = true;
     const run = new Run(this.#engine, this.#prompts, this.#options, this.#hooks);
     let status: GenerationOutcome['status'] = 'failed';
@@ -164,11 +177,13 @@ class Run {
     }
   }
 
-  *#choose(requests: readonly RequestState[], rows: readonly LogitsRow[]): Generator<TokenEvent, void, undefined> {
+  *#choose(
+    requests: readonly RequestState[],
+    rows: readonly LogitsRow[],
+  ): Generator<TokenEvent, void, undefined> {
     for (const [index, request] of requests.entries()) {
       const { logits, digest } = rows[index]!;
       const position = request.choosingPosition;
-      checkFinite(logits, position);
       const tokenId = sampleToken(logits, position, this.#options);
       const elapsedNs = process.hrtime.bigint() - this.#began;
       this.#firstTokenNs ??= elapsedNs;
@@ -199,7 +214,8 @@ class Run {
       bytes: differenceOf(this.#engine.ledger.totals(), this.#before),
       prefillPasses: this.#prefillPasses,
       decodePasses: this.#stepsNs.length,
-      deviceReadBytes: after === null || this.#deviceReadBefore === null ? null : after - this.#deviceReadBefore,
+      deviceReadBytes:
+        after === null || this.#deviceReadBefore === null ? null : after - this.#deviceReadBefore,
     };
   }
 
@@ -219,7 +235,9 @@ class Run {
 function checkPrompt(ids: readonly number[], index: number, engine: Engine): void {
   const name = `prompt ${index}`;
   if (ids.length === 0) {
-    throw new UsageError('empty-prompt', `Cannot generate from ${name}: it has 0 tokens, want at least 1`, { index });
+    throw new UsageError('empty-prompt', `Cannot generate from ${name}: it has 0 tokens, want at least 1`, {
+      index,
+    });
   }
   if (ids.length > engine.capacity) {
     throw new UsageError(

@@ -44,13 +44,25 @@ export function generateOptions(given: Partial<GenerateOptions> = {}): GenerateO
       value: String(options[name]),
     });
   };
-  check('maxNewTokens', Number.isSafeInteger(options.maxNewTokens) && options.maxNewTokens >= 1, 'an integer of at least 1');
-  check('temperature', Number.isFinite(options.temperature) && options.temperature >= 0, 'a number of at least 0');
+  check(
+    'maxNewTokens',
+    Number.isSafeInteger(options.maxNewTokens) && options.maxNewTokens >= 1,
+    'an integer of at least 1',
+  );
+  check(
+    'temperature',
+    Number.isFinite(options.temperature) && options.temperature >= 0,
+    'a number of at least 0',
+  );
   check('topK', Number.isSafeInteger(options.topK) && options.topK >= 0, 'an integer of at least 0');
   check('topP', options.topP > 0 && options.topP <= 1, 'a number above 0 and at most 1');
   check('minP', options.minP >= 0 && options.minP <= 1, 'a number from 0 to 1');
   check('seed', Number.isSafeInteger(options.seed) && options.seed >= 0, 'an integer from 0 to 2^53 - 1');
-  check('stop', options.stop.every((text) => text.length > 0), 'strings that are not empty');
+  check(
+    'stop',
+    options.stop.every((text) => text.length > 0),
+    'strings that are not empty',
+  );
   const sampling = options.topK !== 0 || options.topP !== 1 || options.minP !== 0;
   if (options.temperature === 0 && sampling) {
     throw new UsageError(

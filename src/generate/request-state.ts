@@ -1,6 +1,6 @@
 import type { TextStream, Tokenizer } from '../checkpoint/tokenizer.js';
-import type { FinishReason, RequestOutcome, TokenEvent } from './outcome.js';
 import type { GenerateOptions } from './options.js';
+import type { FinishReason, RequestOutcome, TokenEvent } from './outcome.js';
 import { StopText } from './stop-text.js';
 
 /** What one request of a batch has come to. */

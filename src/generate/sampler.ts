@@ -1,6 +1,6 @@
 import { exp32 } from '../base/elementary.js';
-import { uniform } from '../base/philox.js';
 import { NumericsError } from '../base/errors.js';
+import { uniform } from '../base/philox.js';
 import type { GenerateOptions } from './options.js';
 
 const fround = Math.fround;
@@ -52,7 +52,8 @@ interface Candidates {
  */
 function sortedCandidates(logits: Float32Array, temperature: number): Candidates {
   const idSpan = 2 ** 21;
-  if (logits.length > idSpan) throw new RangeError(`Cannot sample from ${logits.length} ids: want at most ${idSpan}`);
+  if (logits.length > idSpan)
+    throw new RangeError(`Cannot sample from ${logits.length} ids: want at most ${idSpan}`);
   const scores = new Float32Array(logits.length);
   // +0 turns -0 into +0, so that both zeros sort as one number
   for (let id = 0; id < logits.length; id++) scores[id] = fround(logits[id]! / temperature) + 0;

@@ -1,5 +1,12 @@
-import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject, sign, verify } from 'node:crypto';
-import { createHash } from 'node:crypto';
+import {
+  createHash,
+  createPrivateKey,
+  createPublicKey,
+  generateKeyPairSync,
+  type KeyObject,
+  sign,
+  verify,
+} from 'node:crypto';
 import { z } from 'zod';
 import { InputError } from '../base/errors.js';
 
@@ -67,7 +74,10 @@ export function parsePrivateKey(pem: string, name: string): KeyObject {
 /** @throws InputError `bad-key` when the text is no Ed25519 public key in PEM */
 export function parsePublicKey(pem: string, name: string): KeyObject {
   if (pem.includes('PRIVATE KEY')) {
-    throw new InputError('bad-key', `Cannot use "${name}" as a public key: it holds a private key, want a public one`);
+    throw new InputError(
+      'bad-key',
+      `Cannot use "${name}" as a public key: it holds a private key, want a public one`,
+    );
   }
   return parseKey(() => createPublicKey(pem), 'public', name);
 }
@@ -78,10 +88,19 @@ function parseKey(parse: () => KeyObject, kind: string, name: string): KeyObject
   try {
     key = parse();
   } catch (cause) {
-    throw new InputError('bad-key', `Cannot read the ${kind} key "${name}": it is no PEM key; ${wanted}`, { name }, { cause });
+    throw new InputError(
+      'bad-key',
+      `Cannot read the ${kind} key "${name}": it is no PEM key; ${wanted}`,
+      { name },
+      { cause },
+    );
   }
   if (key.asymmetricKeyType === 'ed25519') return key;
-  throw new InputError('bad-key', `Cannot use the ${kind} key "${name}": it is of type ${key.asymmetricKeyType}; ${wanted}`, {
-    name,
-  });
+  throw new InputError(
+    'bad-key',
+    `Cannot use the ${kind} key "${name}": it is of type ${key.asymmetricKeyType}; ${wanted}`,
+    {
+      name,
+    },
+  );
 }

@@ -10,7 +10,10 @@ import { type Statement, type Subject, statementType } from './statement.js';
 export function runStatement(subjects: readonly Subject[], predicate: Omit<RunPredicate, 'seal'>): Statement {
   const subject = [...subjects].sort((a, b) => (a.name < b.name ? -1 : 1));
   const open = { _type: statementType, subject, predicateType: runPredicateType, predicate } as const;
-  const sealed = { ...open, predicate: { ...predicate, seal: sha256Hex(Buffer.from(canonicalJson(open), 'utf8')) } };
+  const sealed = {
+    ...open,
+    predicate: { ...predicate, seal: sha256Hex(Buffer.from(canonicalJson(open), 'utf8')) },
+  };
   runPredicateSchema.parse(sealed.predicate);
   return sealed;
 }
@@ -23,6 +26,10 @@ export function receiptLine(statement: Statement, privateKey: KeyObject | null):
 }
 
 /** Writes the receipt whole or not at all. */
-export async function writeReceipt(path: string, statement: Statement, privateKey: KeyObject | null): Promise<void> {
+export async function writeReceipt(
+  path: string,
+  statement: Statement,
+  privateKey: KeyObject | null,
+): Promise<void> {
   await writeFileAtomic(path, Buffer.from(`${receiptLine(statement, privateKey)}\n`, 'utf8'));
 }

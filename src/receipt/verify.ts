@@ -1,8 +1,8 @@
 import type { KeyObject } from 'node:crypto';
 import { canonicalJson } from '../base/canonical-json.js';
 import { sha256Hex } from '../base/digest.js';
-import { parseJson } from '../base/json.js';
 import { TamperedError, WaybillError } from '../base/errors.js';
+import { parseJson } from '../base/json.js';
 import { type Envelope, envelopeSchema, envelopeSignedBy, payloadType } from './dsse.js';
 import { type RunPredicate, runPredicateSchema, runPredicateType } from './run-predicate.js';
 import { type Statement, statementSchema } from './statement.js';
@@ -63,10 +63,14 @@ function receiptLines(bytes: Uint8Array, name: string): string[] {
   return lines;
 }
 
-function readLine(line: string, name: string): { statement: Statement; canonical: boolean; envelope: Envelope | null } {
+function readLine(
+  line: string,
+  name: string,
+): { statement: Statement; canonical: boolean; envelope: Envelope | null } {
   const value = parse(line, name);
   const envelope = envelopeSchema.safeParse(value);
-  if (!envelope.success) return { statement: readStatement(value, name), canonical: isCanonical(value, line), envelope: null };
+  if (!envelope.success)
+    return { statement: readStatement(value, name), canonical: isCanonical(value, line), envelope: null };
   if (envelope.data.payloadType !== payloadType) {
     throw malformed(name, `its payload type is "${envelope.data.payloadType}", want "${payloadType}"`);
   }
@@ -89,7 +93,10 @@ function readStatement(value: unknown, name: string): Statement {
   const parsed = statementSchema.safeParse(value);
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0]!;
-  throw malformed(name, `it is no in-toto Statement v1: ${issue.path.join('.') || 'value'}: ${issue.message}`);
+  throw malformed(
+    name,
+    `it is no in-toto Statement v1: ${issue.path.join('.') || 'value'}: ${issue.message}`,
+  );
 }
 
 function isCanonical(value: unknown, text: string): boolean {
@@ -102,7 +109,11 @@ function isCanonical(value: unknown, text: string): boolean {
 
 type AddClaim = (text: string, verdict: Claim['verdict']) => void;
 
-function signatureClaims(envelope: Envelope | null, keys: NonNullable<VerifyOptions['keys']>, add: AddClaim): void {
+function signatureClaims(
+  envelope: Envelope | null,
+  keys: NonNullable<VerifyOptions['keys']>,
+  add: AddClaim,
+): void {
   if (envelope === null) {
     add('it is signed', keys.length === 0 ? 'unchecked' : 'broken');
     return;
@@ -143,20 +154,32 @@ function predicateClaims(statement: Statement, add: AddClaim): void {
   const holds = (text: string, truth: boolean): void => add(text, truth ? 'holds' : 'broken');
   holds('the predicate follows its schema', true);
   holds('the seal matches the statement', sealHolds(statement, predicate));
-  holds('bytes moved by cause add up to their total', sum(predicate.bytes.moved) === BigInt(predicate.bytes.movedTotal));
+  holds(
+    'bytes moved by cause add up to their total',
+    sum(predicate.bytes.moved) === BigInt(predicate.bytes.movedTotal),
+  );
   holds('the plan adds up to its total', planAddsUp(predicate));
-  holds('the peak of held bytes is what the ledger peaked at', predicate.peaks.heldBytes === predicate.bytes.heldPeakTotal);
+  holds(
+    'the peak of held bytes is what the ledger peaked at',
+    predicate.peaks.heldBytes === predicate.bytes.heldPeakTotal,
+  );
   holds('no cause held more than the whole peak', causesBelowPeak(predicate));
   if (predicate.budgetBytes !== null) {
     const { budgetBytes, peaks } = predicate;
-    holds(`at most ${budgetBytes} bytes were held: ${peaks.heldBytes}`, BigInt(peaks.heldBytes) <= BigInt(budgetBytes));
+    holds(
+      `at most ${budgetBytes} bytes were held: ${peaks.heldBytes}`,
+      BigInt(peaks.heldBytes) <= BigInt(budgetBytes),
+    );
   }
   holds(
     'every new token has a logits digest',
     predicate.requests.every((request) => request.logitsDigests.length === request.newTokens),
   );
   holds('the times add up', timesAddUp(predicate));
-  holds('it did not end before it began', Date.parse(predicate.startedAt) <= Date.parse(predicate.finishedAt));
+  holds(
+    'it did not end before it began',
+    Date.parse(predicate.startedAt) <= Date.parse(predicate.finishedAt),
+  );
 }
 
 function sealHolds(statement: Statement, predicate: RunPredicate): boolean {
@@ -170,7 +193,9 @@ function sum(values: Readonly<Record<string, string>>): bigint {
 }
 
 function planAddsUp({ plan }: RunPredicate): boolean {
-  return plan.components.reduce((total, { bytes }) => total + BigInt(bytes), 0n) === BigInt(plan.plannedBytes);
+  return (
+    plan.components.reduce((total, { bytes }) => total + BigInt(bytes), 0n) === BigInt(plan.plannedBytes)
+  );
 }
 
 function causesBelowPeak({ bytes }: RunPredicate): boolean {
@@ -178,7 +203,11 @@ function causesBelowPeak({ bytes }: RunPredicate): boolean {
 }
 
 function timesAddUp({ times }: RunPredicate): boolean {
-  const [prefill, decode, total] = [times.prefillNs, times.decodeNs, times.totalNs].map(BigInt) as [bigint, bigint, bigint];
+  const [prefill, decode, total] = [times.prefillNs, times.decodeNs, times.totalNs].map(BigInt) as [
+    bigint,
+    bigint,
+    bigint,
+  ];
   const steps = times.decodeStepNs.reduce((all, step) => all + BigInt(step), 0n);
   return prefill + decode === total && steps <= decode;
 }

@@ -44,10 +44,12 @@ export function signEnvelope(payload: Uint8Array, privateKey: KeyObject): Envelo
   };
 }
 
-/** True when some signature of the envelope verifies under `publicKey`. Its `keyid` is a hint and proves nothing. */
-export function envelopeSignedBy(envelope: Envelope, publicKey: KeyObject): boolean {
+/** The signature of the envelope that verifies under `publicKey`, or null. Its `keyid` is a hint and proves nothing. */
+export function signatureBy(envelope: Envelope, publicKey: KeyObject): Envelope['signatures'][number] | null {
   const encoded = preAuthenticationEncoding(envelope.payloadType, Buffer.from(envelope.payload, 'base64'));
-  return envelope.signatures.some(({ sig }) => verify(null, encoded, publicKey, Buffer.from(sig, 'base64')));
+  const verifies = ({ sig }: { sig: string }): boolean =>
+    verify(null, encoded, publicKey, Buffer.from(sig, 'base64'));
+  return envelope.signatures.find(verifies) ?? null;
 }
 
 /** SHA-256 of the SubjectPublicKeyInfo (DER). */

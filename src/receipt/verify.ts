@@ -3,7 +3,7 @@ import { canonicalJson } from '../base/canonical-json.js';
 import { sha256Hex } from '../base/digest.js';
 import { TamperedError, WaybillError } from '../base/errors.js';
 import { parseJson } from '../base/json.js';
-import { type Envelope, envelopeSchema, envelopeSignedBy, payloadType } from './dsse.js';
+import { type Envelope, envelopeSchema, keyId, payloadType, signatureBy } from './dsse.js';
 import { type RunPredicate, runPredicateSchema, runPredicateType } from './run-predicate.js';
 import { type Statement, statementSchema } from './statement.js';
 
@@ -76,7 +76,11 @@ function readLine(
   }
   const payload = Buffer.from(envelope.data.payload, 'base64').toString('utf8');
   const inner = parse(payload, `${name} payload`);
-  const canonical = isCanonical(value, line) && isCanonical(inner, payload);
+  const encodings = [envelope.data.payload, ...envelope.data.signatures.map(({ sig }) => sig)];
+  const canonical =
+    isCanonical(value, line) &&
+    isCanonical(inner, payload) &&
+    encodings.every((text) => isCanonicalBase64(text));
   return { statement: readStatement(inner, name), canonical, envelope: envelope.data };
 }
 
@@ -107,6 +111,11 @@ function isCanonical(value: unknown, text: string): boolean {
   }
 }
 
+/** Unused bits at the end of base64 could otherwise change unseen. */
+function isCanonicalBase64(text: string): boolean {
+  return Buffer.from(text, 'base64').toString('base64') === text;
+}
+
 type AddClaim = (text: string, verdict: Claim['verdict']) => void;
 
 function signatureClaims(
@@ -123,7 +132,13 @@ function signatureClaims(
     return;
   }
   for (const { name, key } of keys) {
-    add(`it is signed by "${name}"`, envelopeSignedBy(envelope, key) ? 'holds' : 'broken');
+    const signature = signatureBy(envelope, key);
+    add(`it is signed by "${name}"`, signature === null ? 'broken' : 'holds');
+    if (signature?.keyid === undefined) continue;
+    add(
+      `the key id of that signature is that of "${name}"`,
+      signature.keyid === keyId(key) ? 'holds' : 'broken',
+    );
   }
 }
 

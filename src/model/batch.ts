@@ -24,7 +24,7 @@ export interface BatchLimits {
   /** Positions that a slot of the KV cache holds. */
   readonly capacity: number;
   /** Positions that the model itself knows. */
-  readonly positionLimit: number;
+  readonly maxPositions: number;
   readonly vocabSize: number;
 }
 
@@ -64,11 +64,11 @@ function checkRow(row: BatchRow, limits: BatchLimits): void {
   if (!isIndex(slot, limits.slots)) {
     throw new DefectError(`Cannot use KV slot ${slot}: the cache has ${limits.slots} slots`);
   }
-  if (!isIndex(position, limits.positionLimit)) {
+  if (!isIndex(position, limits.maxPositions)) {
     throw new UsageError(
       'position-beyond-model',
-      `Cannot place a token at position ${position}: the model has positions 0 to ${limits.positionLimit - 1}`,
-      { position, positionLimit: limits.positionLimit },
+      `Cannot place a token at position ${position}: the model has positions 0 to ${limits.maxPositions - 1}`,
+      { position, maxPositions: limits.maxPositions },
     );
   }
   if (position >= limits.capacity) {

@@ -73,7 +73,7 @@ export function emitAttention(parts: ModelParts, pass: Pass, layer: number, rows
   const { heads, kvHeads, headDim } = config;
   const positions = rowSpan(parts, rows);
   const out = floatRows(workspace.attended, rows, heads * headDim);
-  const layerCache = cache.layers[layer]!;
+  const layerCache = cache.layer(layer);
   pass.emit(`layers.${layer}.store-kv`, {
     kind: 'store-kv',
     rows,

@@ -1,10 +1,10 @@
 import type { WeightSource } from '../acquire/weight-source.js';
 import type { Backend } from '../backend/backend.js';
-import type { KvLayer } from '../backend/ops.js';
 import type { Pass } from '../backend/pass.js';
 import type { ModelConfig } from '../checkpoint/model-config.js';
 import type { ModelDescription } from '../checkpoint/model-description.js';
 import type { Span } from '../memory/buffers.js';
+import type { KvCache } from '../memory/kv-cache.js';
 import type { BatchLimits, ForwardBatch } from './batch.js';
 import type { Workspace } from './workspace.js';
 
@@ -25,19 +25,12 @@ export interface Model {
   forward(pass: Pass, batch: ForwardBatch): Promise<Span>;
 }
 
-/** What the models need of the KV cache. */
-export interface LayerCaches {
-  readonly slots: number;
-  readonly capacity: number;
-  readonly layers: readonly KvLayer[];
-}
-
 /** What a model is put together from. */
 export interface ModelParts<Config extends ModelConfig = ModelConfig> {
   readonly config: Config;
   readonly description: ModelDescription;
   readonly source: WeightSource;
   readonly workspace: Workspace;
-  readonly cache: LayerCaches;
+  readonly cache: KvCache;
   readonly backend: Backend;
 }

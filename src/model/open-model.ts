@@ -1,11 +1,13 @@
 import type { WeightSource } from '../acquire/weight-source.js';
 import type { Backend } from '../backend/backend.js';
+import { littleEndianBytes } from '../base/digest.js';
 import { DefectError } from '../base/errors.js';
 import type { ModelDescription } from '../checkpoint/model-description.js';
+import type { KvCache } from '../memory/kv-cache.js';
 import { llamaModel } from './llama.js';
-import type { LayerCaches, Model } from './model.js';
+import type { Model } from './model.js';
 import { optModel } from './opt.js';
-import { bytesOf, ropeTable } from './rope-table.js';
+import { ropeTable } from './rope-table.js';
 import type { Workspace } from './workspace.js';
 
 /**
@@ -17,20 +19,25 @@ export function createModel(
   description: ModelDescription,
   source: WeightSource,
   workspace: Workspace,
-  cache: LayerCaches,
+  cache: KvCache,
   backend: Backend,
 ): Model {
   const { config } = description;
-  if (cache.layers.length !== config.layers || cache.capacity !== workspace.limits.capacity) {
-    throw new DefectError(
-      `Cannot create the model: its KV cache has ${cache.layers.length} layers of ${cache.capacity} positions, ` +
-        `wanted are ${config.layers} layers of ${workspace.limits.capacity}`,
-    );
-  }
+  const { layers, kvHeads, headDim } = config;
+  const wanted = JSON.stringify({ layers, kvHeads, headDim, capacity: workspace.limits.capacity });
+  const { shape } = cache;
+  const given = JSON.stringify({
+    layers: shape.layers,
+    kvHeads: shape.kvHeads,
+    headDim: shape.headDim,
+    capacity: shape.capacity,
+  });
+  if (given !== wanted)
+    throw new DefectError(`Cannot create the model on KV cache ${given}: wanted is ${wanted}`);
   const parts = { description, source, workspace, cache, backend };
   if (config.family === 'opt') return optModel({ ...parts, config });
-  const table = ropeTable(config, cache.capacity);
-  backend.write(workspace.cosines!, bytesOf(table.cosines));
-  backend.write(workspace.sines!, bytesOf(table.sines));
+  const table = ropeTable(config, shape.capacity);
+  backend.write(workspace.cosines!, littleEndianBytes(table.cosines));
+  backend.write(workspace.sines!, littleEndianBytes(table.sines));
   return llamaModel({ ...parts, config }, table.digest);
 }

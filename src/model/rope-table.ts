@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { cos64, sin64 } from '../base/binary64.js';
+import { littleEndianBytes } from '../base/digest.js';
 import type { LlamaConfig } from '../checkpoint/model-config.js';
 import { inverseFrequencies, rotationScale } from './rope-frequencies.js';
 
@@ -31,11 +32,9 @@ export function ropeTable(config: LlamaConfig, positions: number): RopeTable {
       sines[position * pairs + pair] = sin64(angle) * scale;
     }
   }
-  const digest = createHash('sha256').update(bytesOf(cosines)).update(bytesOf(sines)).digest('hex');
+  const digest = createHash('sha256')
+    .update(littleEndianBytes(cosines))
+    .update(littleEndianBytes(sines))
+    .digest('hex');
   return { cosines, sines, digest };
-}
-
-/** The little-endian bytes of a row of floats. */
-export function bytesOf(floats: Float32Array): Uint8Array {
-  return new Uint8Array(floats.buffer, floats.byteOffset, floats.byteLength);
 }

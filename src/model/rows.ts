@@ -2,15 +2,14 @@ import { Buffer } from 'node:buffer';
 import { type Span, subspan } from '../memory/buffers.js';
 import { type BatchLimits, checkBatch, type ForwardBatch } from './batch.js';
 import type { ModelParts } from './model.js';
-import { positionLimit } from './position-limit.js';
 
 export function limitsOf(parts: ModelParts): BatchLimits {
   return {
     maxRows: parts.workspace.limits.maxRows,
     maxLogitsRows: parts.workspace.limits.maxLogitsRows,
-    slots: parts.cache.slots,
-    capacity: parts.cache.capacity,
-    positionLimit: positionLimit(parts.config),
+    slots: parts.cache.shape.slots,
+    capacity: parts.cache.shape.capacity,
+    maxPositions: parts.config.maxPositions,
     vocabSize: parts.config.vocabSize,
   };
 }

@@ -1,0 +1,19 @@
+// Kernels that every processor of the platform runs.
+#include "job.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace {
+#include "numbers.h"
+#if defined(__x86_64__)
+#include "vector-sse2.h"
+#else
+#include "vector-plain.h"
+#endif
+#include "kernels.h"
+} // namespace
+
+void waybill_run_baseline(const Job *job, int thread, float *scratch) { runProgram(job, thread, scratch); }
+void waybill_sum_baseline(const float *from, size_t count, float *sum) { sumFloats(from, count, sum); }

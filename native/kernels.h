@@ -1,0 +1,12 @@
+// All kernels in reading order; a unit includes its vector header first, and both inside its anonymous namespace.
+#include "vector.h"
+#include "elementary.h"
+#include "product.h"
+#include "row-kernels.h"
+#include "panel-kernels.h"
+#include "linear.h"
+#include "block-sums.h"
+#include "elementwise.h"
+#include "kv-cache.h"
+#include "active-set.h"
+#include "run.h"

@@ -1,0 +1,35 @@
+import { readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { InputError } from '../base/errors.js';
+import { type JsonValue, parseJson } from '../base/json.js';
+
+/** Indexes of the largest public checkpoints are a few MB; a config a few KB. */
+const largestBytes = 64 * 1024 * 1024;
+
+/** Reads a small JSON file of a checkpoint folder; null where it is absent. Throws `InputError`. */
+export async function readJsonFile(directory: string, name: string): Promise<JsonValue | null> {
+  const path = join(directory, name);
+  let bytes: Uint8Array;
+  try {
+    const { size } = await stat(path);
+    if (size > largestBytes) {
+      throw new InputError(
+        'json-too-long',
+        `Reading "${name}" failed: it holds ${size} bytes, at most ${largestBytes} are read`,
+        { file: name, byteLength: size, limit: largestBytes },
+      );
+    }
+    bytes = await readFile(path);
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code;
+    if (cause instanceof InputError) throw cause;
+    if (code === 'ENOENT' || code === 'ENOTDIR') return null;
+    throw new InputError(
+      'file-unreadable',
+      `Reading "${name}" failed: ${code ?? String(cause)}`,
+      { file: name },
+      { cause },
+    );
+  }
+  return parseJson(bytes, name);
+}

@@ -1,0 +1,241 @@
+import { type BudgetComponent, componentBytes } from '../memory/budget.js';
+import { largestPieceBytes } from './pieces.js';
+import type { RowArena, StagingPlan, TablePath } from './placement.js';
+import type { AcquisitionPolicy } from './policy.js';
+import { type Survey, type SurveyedMatrix, tableBytes, tableRowBytes } from './survey.js';
+
+/** The free choices of a placement; the planner tries several. */
+export interface Choice {
+  /** Largest piece; 0 for no staging: then everything dense is resident. */
+  readonly pieceLimit: number;
+  readonly stagingSlots: number;
+  /** Packet rows of each arena, at most the widest layer's neurons. */
+  readonly packetRows: number;
+  /** Neuron rows are loaded ahead like all other weights. */
+  readonly wholeModel: boolean;
+}
+
+/** What a choice comes to inside a budget. */
+export interface Arrangement {
+  readonly choice: Choice;
+  readonly resident: ReadonlySet<SurveyedMatrix>;
+  readonly staging: StagingPlan | null;
+  readonly arenas: readonly RowArena[];
+  readonly arenaOf: ReadonlyMap<SurveyedMatrix, number>;
+  readonly keptRows: ReadonlyMap<SurveyedMatrix, number>;
+  readonly tokenPath: TablePath;
+  readonly activeNeurons: number;
+  readonly components: readonly BudgetComponent[];
+  readonly totalBytes: number;
+}
+
+export interface ArrangeRequest {
+  readonly survey: Survey;
+  readonly policy: AcquisitionPolicy;
+  readonly fixed: readonly BudgetComponent[];
+  readonly maxRows: number;
+  readonly keepRows: boolean;
+}
+
+/** What must be held under a choice; everything that may move does. The total is infinite where that cannot be. */
+export function leastArrangement(request: ArrangeRequest, choice: Choice): Arrangement {
+  const held = request.survey.matrices.filter((matrix) => isHeldWhole(matrix, choice));
+  return build(request, choice, new Set(held), new Map(), null);
+}
+
+/**
+ * Fills a budget by one choice: first what must be held, then dense matrices by rank as they fit, then kept rows,
+ * then the token table. Null when the choice does not fit.
+ */
+export function arrange(request: ArrangeRequest, choice: Choice, budgetBytes: number): Arrangement | null {
+  const { survey, policy } = request;
+  let current = leastArrangement(request, choice);
+  const resident = new Set(current.resident);
+  const optional = survey.matrices.filter((matrix) => matrix.treatment === 'dense' && !resident.has(matrix));
+  if (current.totalBytes > budgetBytes) return null;
+  optional.sort((a, b) => a.rank - b.rank); // stable: forward order inside a rank
+  let room = budgetBytes - current.totalBytes;
+  for (const matrix of optional) {
+    const bytes =
+      matrix.bytes - (matrix.description.role === 'head' ? tokenRowBytesSaved(request, current) : 0);
+    if (bytes > room) continue;
+    resident.add(matrix);
+    room -= bytes;
+  }
+  current = build(request, choice, resident, new Map(), null);
+  const kept = request.keepRows
+    ? shareOut(survey, choice, policy, budgetBytes - current.totalBytes)
+    : new Map();
+  current = build(request, choice, resident, kept, null);
+  const withTable = build(request, choice, resident, kept, 'resident');
+  return current.tokenPath === 'rows' && withTable.totalBytes <= budgetBytes ? withTable : current;
+}
+
+/** A resident head that holds the token table makes the buffer for its rows needless. */
+function tokenRowBytesSaved({ survey, maxRows }: ArrangeRequest, current: Arrangement): number {
+  if (!survey.tokenTableInHead || current.tokenPath !== 'rows') return 0;
+  return tokenRowsBytes(survey, maxRows);
+}
+
+function tokenRowsBytes(survey: Survey, maxRows: number): number {
+  return Math.min(maxRows, survey.tokenTable.rows) * tableRowBytes(survey.tokenTable);
+}
+
+function isHeldWhole(matrix: SurveyedMatrix, choice: Choice): boolean {
+  if (choice.wholeModel) return true;
+  return matrix.treatment === 'dense' && matrix.smallestPiece > choice.pieceLimit;
+}
+
+/** True where a matrix is streamed in some kind of pass. */
+export function streams(matrix: SurveyedMatrix, resident: boolean, policy: AcquisitionPolicy): boolean {
+  if (resident) return false;
+  if (matrix.treatment !== 'packets') return true;
+  return policy.rows.prefill === 'streamed' || policy.rows.decode === 'streamed';
+}
+
+function build(
+  request: ArrangeRequest,
+  choice: Choice,
+  resident: ReadonlySet<SurveyedMatrix>,
+  keptRows: ReadonlyMap<SurveyedMatrix, number>,
+  tokenChoice: 'resident' | null,
+): Arrangement {
+  const { survey, policy, fixed, maxRows } = request;
+  const components: BudgetComponent[] = [...fixed];
+  const add = (label: string, cause: BudgetComponent['cause'], bytes: number) => {
+    if (bytes > 0) components.push({ label, cause, bytes });
+  };
+  add('vectors', 'dense-weights', survey.vectorBytes);
+  if (survey.positionTable !== null) {
+    add('position table', 'dense-weights', tableBytes(survey.positionTable));
+  }
+  const tokenPath = pathOfTokenTable(survey, resident, choice, tokenChoice);
+  if (tokenPath === 'resident') add('token table', 'dense-weights', tableBytes(survey.tokenTable));
+  if (tokenPath === 'rows') add('token rows', 'staging', tokenRowsBytes(survey, maxRows));
+  add('table ids', 'indices', (survey.positionTable === null ? 1 : 2) * maxRows * 4);
+  for (const [label, roles] of residentGroups) {
+    const group = [...resident].filter((matrix) => roles.has(matrix.description.role));
+    add(
+      label,
+      'dense-weights',
+      group.reduce((sum, { bytes }) => sum + bytes, 0),
+    );
+  }
+  const streamed = survey.matrices.filter((matrix) => streams(matrix, resident.has(matrix), policy));
+  const staging = planStaging(streamed, choice);
+  if (staging !== null) add('staging', 'staging', staging.slots * staging.slotBytes);
+  const fed = survey.matrices.filter((matrix) => matrix.treatment === 'packets' && !resident.has(matrix));
+  const { arenas, arenaOf } = planArenas(fed, choice, keptRows);
+  add(
+    'packet rows',
+    'packet-rows',
+    arenas.reduce((sum, arena) => sum + arena.packetRows * arena.rowBytes, 0),
+  );
+  add(
+    'kept rows',
+    'kept-rows',
+    arenas.reduce((sum, arena) => sum + arena.keptRows * arena.rowBytes, 0),
+  );
+  if (arenas.some((arena) => arena.keptRows > 0)) add('kept-row index', 'indices', keptIndexBytes(fed));
+  const skipping = [...resident].filter(
+    ({ skippable }) => skippable && (policy.skipsZeros.prefill || policy.skipsZeros.decode),
+  );
+  const activeNeurons = Math.max(0, ...[...fed, ...skipping].map((matrix) => matrix.rows));
+  add('active set', 'indices', activeNeurons === 0 ? 0 : 4 * (1 + activeNeurons));
+  add('row slots', 'indices', fed.length === 0 ? 0 : 4 * activeNeurons);
+  return {
+    choice,
+    resident,
+    staging,
+    arenas,
+    arenaOf,
+    keptRows,
+    tokenPath,
+    activeNeurons,
+    components,
+    totalBytes: componentBytes(components),
+  };
+}
+
+const residentGroups: readonly (readonly [string, ReadonlySet<string>])[] = [
+  ['resident attention projections', new Set(['query', 'key', 'value', 'output'])],
+  ['resident embedding projections', new Set(['project-in', 'project-out'])],
+  ['resident head', new Set(['head'])],
+  ['resident first projections', new Set(['first', 'gate'])],
+  ['resident neuron rows', new Set(['up', 'second'])],
+];
+
+function pathOfTokenTable(
+  survey: Survey,
+  resident: ReadonlySet<SurveyedMatrix>,
+  choice: Choice,
+  wanted: 'resident' | null,
+): TablePath {
+  const headIsResident = [...resident].some(({ description }) => description.role === 'head');
+  if (survey.tokenTableInHead && headIsResident) return 'head';
+  return wanted ?? (choice.wholeModel ? 'resident' : 'rows');
+}
+
+function planStaging(streamed: readonly SurveyedMatrix[], choice: Choice): StagingPlan | null {
+  if (streamed.length === 0) return null;
+  // A matrix that the limit cannot cut is never streamed; infinity makes a choice void that would have to.
+  const sizes = streamed.map(({ description }) => largestPieceBytes(description, choice.pieceLimit));
+  return { slots: choice.stagingSlots, slotBytes: Math.max(...sizes) };
+}
+
+function planArenas(
+  fed: readonly SurveyedMatrix[],
+  choice: Choice,
+  keptRows: ReadonlyMap<SurveyedMatrix, number>,
+): { arenas: RowArena[]; arenaOf: Map<SurveyedMatrix, number> } {
+  const byShape = new Map<string, SurveyedMatrix[]>();
+  for (const matrix of fed) {
+    const key = `${matrix.description.type} ${matrix.rowBytes}`;
+    byShape.set(key, [...(byShape.get(key) ?? []), matrix]);
+  }
+  const arenaOf = new Map<SurveyedMatrix, number>();
+  const arenas = [...byShape.values()].map((matrices, index): RowArena => {
+    for (const matrix of matrices) arenaOf.set(matrix, index);
+    const { description, rowBytes } = matrices[0]!;
+    return {
+      type: description.type,
+      rowElements: description.layout === 'input-major' ? description.outputs : description.inputs,
+      rowBytes,
+      packetRows: Math.min(choice.packetRows, Math.max(...matrices.map(({ rows }) => rows))),
+      keptRows: matrices.reduce((sum, matrix) => sum + (keptRows.get(matrix) ?? 0), 0),
+    };
+  });
+  return { arenas, arenaOf };
+}
+
+/** A slot number for each neuron, 4 bytes. */
+function keptIndexBytes(fed: readonly SurveyedMatrix[]): number {
+  return fed.reduce((sum, matrix) => sum + 4 * matrix.rows, 0);
+}
+
+/** Divides spare bytes into kept rows: each matrix the same share of its rows, what remains in forward order. */
+function shareOut(
+  survey: Survey,
+  choice: Choice,
+  policy: AcquisitionPolicy,
+  spareBytes: number,
+): Map<SurveyedMatrix, number> {
+  const kept = new Map<SurveyedMatrix, number>();
+  const fed = survey.matrices.filter(({ treatment }) => treatment === 'packets' && !choice.wholeModel);
+  const total = fed.reduce((sum, { bytes }) => sum + bytes, 0);
+  let spare = spareBytes - keptIndexBytes(fed);
+  if (fed.length === 0 || spare <= 0 || policy.residence === 'whole-model') return kept;
+  const shared = Math.min(spare, total);
+  for (const matrix of fed) {
+    const rows = Number((BigInt(matrix.rows) * BigInt(shared)) / BigInt(total));
+    kept.set(matrix, rows);
+    spare -= rows * matrix.rowBytes;
+  }
+  for (const matrix of fed) {
+    const rows = kept.get(matrix)!;
+    if (rows === matrix.rows || spare < matrix.rowBytes) continue;
+    kept.set(matrix, rows + 1);
+    spare -= matrix.rowBytes;
+  }
+  return [...kept.values()].some((rows) => rows > 0) ? kept : new Map();
+}

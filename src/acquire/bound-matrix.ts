@@ -1,0 +1,67 @@
+import type { LinearOp, Matrix } from '../backend/ops.js';
+import type { MatrixDescription } from '../checkpoint/model-description.js';
+import { type Span, subspan } from '../memory/buffers.js';
+import type { Piece } from './pieces.js';
+import type { PlacedMatrix } from './placement.js';
+import type { LinearRequest } from './weight-source.js';
+
+/** A matrix of an opened source: what it is, how it is placed, where its bytes lie. */
+export interface BoundMatrix {
+  readonly description: MatrixDescription;
+  readonly placed: PlacedMatrix;
+  /** In the weights file. */
+  readonly filePosition: number;
+  /** The whole matrix where it is resident, else null. */
+  readonly resident: Span | null;
+  readonly bias: Span | null;
+}
+
+/** Describes stored rows to an op. */
+export function matrixOperand({ type, layout, inputs, outputs }: MatrixDescription, span: Span): Matrix {
+  return { span, type, layout, rowStride: layout === 'input-major' ? outputs : inputs };
+}
+
+/** The whole product. */
+export function linearOp(matrix: BoundMatrix, request: LinearRequest, span: Span): LinearOp {
+  const { inputs, outputs } = matrix.description;
+  return {
+    kind: 'linear',
+    rows: request.rows,
+    x: request.x,
+    xStride: inputs,
+    inputBegin: 0,
+    inputEnd: inputs,
+    outputs,
+    matrix: matrixOperand(matrix.description, span),
+    out: request.out,
+    outStride: outputs,
+    outOffset: 0,
+    continues: false,
+    bias: matrix.bias,
+    residual: request.residual,
+  };
+}
+
+/** The part of the product that one piece serves; pieces in order give the bits of the whole. */
+export function pieceOp(matrix: BoundMatrix, request: LinearRequest, span: Span, piece: Piece): LinearOp {
+  const whole = linearOp(matrix, request, span);
+  const { rowBegin, rowEnd } = piece;
+  if (matrix.description.layout === 'input-major') {
+    const last = rowEnd === matrix.description.inputs;
+    return {
+      ...whole,
+      inputBegin: rowBegin,
+      inputEnd: rowEnd,
+      continues: rowBegin > 0,
+      bias: last ? whole.bias : null,
+      residual: last ? whole.residual : null,
+    };
+  }
+  const outputs = rowEnd - rowBegin;
+  return {
+    ...whole,
+    outputs,
+    outOffset: rowBegin,
+    bias: whole.bias === null ? null : subspan(whole.bias, rowBegin * 4, outputs * 4),
+  };
+}

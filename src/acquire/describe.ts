@@ -1,0 +1,104 @@
+import { type Arrangement, type ArrangeRequest, streams } from './arrangement.js';
+import { defaultActiveShare, expectedBytes } from './moved-bytes.js';
+import type { PlacedMatrix, PlacedTable, Placement, Regime, WeightPath } from './placement.js';
+import type { PlacementRequest } from './plan.js';
+import type { AcquisitionPolicy } from './policy.js';
+import { type SurveyedMatrix, tableBytes, tableRowBytes } from './survey.js';
+import type { PassKind } from './weight-source.js';
+
+/** Writes an arrangement down as the frozen record that everything else reads. */
+export function describePlacement(
+  request: PlacementRequest,
+  arranging: ArrangeRequest,
+  arrangement: Arrangement,
+  minimumBytes: number,
+): Placement {
+  const { survey, policy } = arranging;
+  const { link } = request;
+  const activeShare = request.activeShare ?? defaultActiveShare;
+  const moved = expectedBytes(arranging, arrangement, activeShare);
+  const predictedMsPerToken =
+    link === undefined
+      ? null
+      : (moved.denseDecodeBytes / link.denseBytesPerSecond +
+          (moved.expectedPacketBytes + moved.embeddingBytes) / link.rowBytesPerSecond) *
+        1000;
+  return deepFreeze({
+    policy: request.policy,
+    regime: regimeOf(arranging, arrangement),
+    gated: survey.matrices.some(({ description, skippable }) => description.role === 'up' && skippable),
+    budgetBytes: request.budgetBytes === Infinity ? null : request.budgetBytes,
+    maxRows: request.maxRows,
+    matrices: survey.matrices.map((matrix) => placeMatrix(matrix, policy, arrangement)),
+    tables: placeTables(arranging, arrangement),
+    staging: arrangement.staging,
+    arenas: arrangement.arenas,
+    activeNeurons: arrangement.activeNeurons,
+    components: arrangement.components,
+    totalBytes: arrangement.totalBytes,
+    minimumBytes,
+    moved: { ...moved, activeShareSource: request.activeShare === undefined ? 'default' : 'given' },
+    predictedMsPerToken,
+  } satisfies Placement);
+}
+
+function placeMatrix(
+  matrix: SurveyedMatrix,
+  policy: AcquisitionPolicy,
+  { resident, arenaOf, keptRows }: Arrangement,
+): PlacedMatrix {
+  const { id, role, layer } = matrix.description;
+  const pathIn = (kind: PassKind): WeightPath => {
+    if (resident.has(matrix))
+      return matrix.skippable && policy.skipsZeros[kind] ? 'resident-sparse' : 'resident';
+    return matrix.treatment === 'packets' ? policy.rows[kind] : 'streamed';
+  };
+  return {
+    id,
+    role,
+    layer,
+    bytes: matrix.bytes,
+    paths: { prefill: pathIn('prefill'), decode: pathIn('decode') },
+    denseReason: matrix.denseReason,
+    arena: arenaOf.get(matrix) ?? null,
+    keptRows: keptRows.get(matrix) ?? 0,
+  };
+}
+
+function placeTables({ survey }: ArrangeRequest, { tokenPath }: Arrangement): PlacedTable[] {
+  const { tokenTable, positionTable } = survey;
+  const token: PlacedTable = {
+    id: tokenTable.id,
+    path: tokenPath,
+    bytes: tableBytes(tokenTable),
+    rowBytes: tableRowBytes(tokenTable),
+  };
+  if (positionTable === null) return [token];
+  const position: PlacedTable = {
+    id: positionTable.id,
+    path: 'resident',
+    bytes: tableBytes(positionTable),
+    rowBytes: tableRowBytes(positionTable),
+  };
+  return [token, position];
+}
+
+function regimeOf({ survey, policy }: ArrangeRequest, { resident }: Arrangement): Regime {
+  const moving = survey.matrices.filter((matrix) => !resident.has(matrix));
+  if (moving.length === 0) return 'resident';
+  const rolesStreamed = new Set(
+    moving.filter((matrix) => streams(matrix, false, policy)).map(({ description }) => description.role),
+  );
+  const anyOf = (...roles: SurveyedMatrix['description']['role'][]) =>
+    roles.some((role) => rolesStreamed.has(role));
+  if (anyOf('query', 'key', 'value', 'output')) return 'A';
+  return anyOf('first', 'gate', 'head', 'project-in', 'project-out') ? 'B' : 'C';
+}
+
+function deepFreeze<Value>(value: Value): Value {
+  if (typeof value === 'object' && value !== null && !Object.isFrozen(value)) {
+    Object.freeze(value);
+    for (const inner of Object.values(value)) deepFreeze(inner);
+  }
+  return value;
+}

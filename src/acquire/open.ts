@@ -1,0 +1,279 @@
+import type { Backend } from '../backend/backend.js';
+import { InterruptedError } from '../base/errors.js';
+import type { MatrixDescription, TableDescription } from '../checkpoint/model-description.js';
+import type { PreparedModel } from '../checkpoint/prepared-model.js';
+import { BudgetedAllocator } from '../memory/budget.js';
+import { type DeviceBuffer, type Span, spanOf, subspan } from '../memory/buffers.js';
+import type { HoldCause } from '../memory/causes.js';
+import type { Ledger } from '../memory/ledger.js';
+import type { BoundMatrix } from './bound-matrix.js';
+import { DenseStream, type StreamedPiece, type StreamOrders } from './dense-stream.js';
+import { WeightMover } from './executor.js';
+import { KeptRows } from './kept-rows.js';
+import { cutIntoPieces, type Piece } from './pieces.js';
+import { type OpenedWeightSource, PlacedSource } from './placed-source.js';
+import type { PlacedMatrix, PlacedTable, Placement } from './placement.js';
+import { type FedMatrix, RowFeed } from './row-feed.js';
+import { newLayerCounters } from './stats.js';
+import { paddedVectorBytes } from './survey.js';
+import type { BoundTable } from './table-source.js';
+import type { PassKind } from './weight-source.js';
+
+export interface OpenWeightSourceOptions {
+  readonly placement: Placement;
+  readonly backend: Backend;
+  readonly prepared: PreparedModel;
+  /** The session's counter; a trace sees every move through it. */
+  readonly ledger: Ledger;
+  /** Called as resident weights land. */
+  readonly onProgress?: (loadedBytes: number, totalBytes: number) => void;
+  readonly signal?: AbortSignal;
+}
+
+/** Resident matrices are read in regions of this size, so that several are on their way at once. */
+const loadRegionBytes = 8 * 1024 * 1024;
+
+/**
+ * Allocates what a placement lists, loads what is resident and returns the source. Nothing is allocated in a pass.
+ *
+ * @throws BudgetError `budget-exceeded` when the session holds more than its placement knew of; SetupError
+ * `out-of-memory`; ExecutionError `short-read`; InterruptedError `interrupted`. Nothing is held after a failure.
+ */
+export async function openWeightSource(options: OpenWeightSourceOptions): Promise<OpenedWeightSource> {
+  const opening = new Opening(options);
+  try {
+    return await opening.open();
+  } catch (error) {
+    opening.release();
+    throw error;
+  }
+}
+
+class Opening {
+  readonly #options: OpenWeightSourceOptions;
+  readonly #allocator: BudgetedAllocator;
+  readonly #mover: WeightMover;
+  readonly #buffers: DeviceBuffer[] = [];
+  #keptIndexReserved = false;
+  /** What is to be loaded once all is allocated. */
+  readonly #loads: { id: string; layer: number | null; rows: number; position: number; target: Span }[] = [];
+
+  constructor(options: OpenWeightSourceOptions) {
+    const { backend, placement, prepared, ledger } = options;
+    this.#options = options;
+    this.#allocator = new BudgetedAllocator(backend, placement.budgetBytes ?? Infinity, ledger);
+    this.#mover = new WeightMover(backend, prepared.weightsFile, ledger);
+  }
+
+  async open(): Promise<OpenedWeightSource> {
+    const { placement, backend, prepared, ledger } = this.#options;
+    const { description } = prepared;
+    const placed = new Map(placement.matrices.map((matrix) => [matrix.id, matrix]));
+    const vectors = this.#placeVectors();
+    const resident = this.#placeResidents(description.matrices, placed);
+    const tables = this.#placeTables(description.tables, resident);
+    const arenas = placement.arenas.map((arena, index) =>
+      this.#allocateParts(`row arena ${index}`, [
+        ['packet rows', 'packet-rows', arena.packetRows * arena.rowBytes],
+        ['kept rows', 'kept-rows', arena.keptRows * arena.rowBytes],
+      ]),
+    );
+    this.#reserveKeptIndex(description.matrices, placed);
+    const nextKept = placement.arenas.map((arena) => arena.packetRows);
+    const matrices = new Map<string, BoundMatrix | FedMatrix>();
+    for (const matrix of description.matrices) {
+      const place = placed.get(matrix.id)!;
+      const bound: BoundMatrix = {
+        description: matrix,
+        placed: place,
+        filePosition: prepared.tensor(matrix.id).byteOffset,
+        resident: resident.get(matrix.id) ?? null,
+        bias: matrix.biasId === null ? null : vectors.get(matrix.biasId)!,
+      };
+      matrices.set(matrix.id, place.arena === null ? bound : this.#bindRows(bound, place, arenas, nextKept));
+    }
+    const layers = Array.from({ length: description.config.layers }, newLayerCounters);
+    const outside = newLayerCounters();
+    const { activeNeurons } = placement;
+    const active =
+      activeNeurons === 0 ? null : this.#allocate('active set', 'indices', 4 * (1 + activeNeurons));
+    const feed =
+      arenas.length === 0
+        ? null
+        : new RowFeed({
+            mover: this.#mover,
+            ledger,
+            active: active!,
+            slots: this.#allocate('row slots', 'indices', 4 * activeNeurons),
+            counters: (layer) => (layer === null ? outside : layers[layer]!),
+          });
+    const pieces = new Map<string, readonly Piece[]>();
+    const orders = this.#orders([...matrices.values()], pieces);
+    const { staging } = placement;
+    const stream =
+      staging === null
+        ? null
+        : new DenseStream(
+            this.#mover,
+            orders,
+            this.#allocate('staging', 'staging', staging.slots * staging.slotBytes),
+            staging.slotBytes,
+          );
+    await this.#load();
+    return new PlacedSource({
+      backend,
+      ledger,
+      mover: this.#mover,
+      matrices,
+      vectors,
+      tables,
+      pieces,
+      stream,
+      sameOrders: orders.prefill === orders.decode,
+      feed,
+      active,
+      layers,
+      outside,
+      release: () => this.release(),
+    });
+  }
+
+  release(): void {
+    for (const buffer of this.#buffers.splice(0)) this.#allocator.release(buffer);
+    if (this.#keptIndexReserved) this.#allocator.unreserve('kept-row index');
+    this.#keptIndexReserved = false;
+  }
+
+  #allocate(label: string, cause: HoldCause, byteLength: number): Span {
+    return this.#allocateParts(label, [[label, cause, byteLength]]);
+  }
+
+  #allocateParts(label: string, parts: readonly (readonly [string, HoldCause, number])[]): Span {
+    const components = parts.map(([name, cause, bytes]) => ({ label: name, cause, bytes }));
+    const buffer = this.#allocator.allocateParts(label, components);
+    this.#buffers.push(buffer);
+    return spanOf(buffer);
+  }
+
+  /** All vectors in one buffer. */
+  #placeVectors(): Map<string, Span> {
+    const { vectors } = this.#options.prepared.description;
+    const byteLength = vectors.reduce((sum, { width }) => sum + paddedVectorBytes(width), 0);
+    const spans = new Map<string, Span>();
+    if (byteLength === 0) return spans;
+    const all = this.#allocate('vectors', 'dense-weights', byteLength);
+    let byteOffset = 0;
+    for (const { id, width } of vectors) {
+      const span = subspan(all, byteOffset, width * 4);
+      byteOffset += paddedVectorBytes(width);
+      spans.set(id, span);
+      this.#loadLater(id, null, 1, span);
+    }
+    return spans;
+  }
+
+  #placeResidents(
+    matrices: readonly MatrixDescription[],
+    placed: ReadonlyMap<string, PlacedMatrix>,
+  ): Map<string, Span> {
+    const spans = new Map<string, Span>();
+    for (const { id, layer } of matrices) {
+      const { paths, bytes } = placed.get(id)!;
+      if (paths.decode !== 'resident' && paths.decode !== 'resident-sparse') continue;
+      const span = this.#allocate(id, 'dense-weights', bytes);
+      spans.set(id, span);
+      this.#loadLater(id, layer, this.#options.prepared.tensor(id).shape[0]!, span);
+    }
+    return spans;
+  }
+
+  #placeTables(
+    tables: readonly TableDescription[],
+    resident: ReadonlyMap<string, Span>,
+  ): Map<string, BoundTable> {
+    const { placement, prepared } = this.#options;
+    const placedById = new Map(placement.tables.map((table) => [table.id, table]));
+    return new Map(
+      tables.map((description): [string, BoundTable] => {
+        const placed = placedById.get(description.id)!;
+        const ids = this.#allocate('table ids', 'indices', placement.maxRows * 4);
+        const span = this.#tableSpan(description, placed, resident);
+        const filePosition = prepared.tensor(description.id).byteOffset;
+        return [description.id, { description, placed, filePosition, span, ids }];
+      }),
+    );
+  }
+
+  #tableSpan(table: TableDescription, placed: PlacedTable, resident: ReadonlyMap<string, Span>): Span {
+    if (placed.path === 'head') return resident.get('head')!;
+    if (placed.path === 'rows') {
+      const rows = Math.min(this.#options.placement.maxRows, table.rows);
+      return this.#allocate('token rows', 'staging', rows * placed.rowBytes);
+    }
+    const span = this.#allocate(table.id, 'dense-weights', placed.bytes);
+    this.#loadLater(table.id, null, table.rows, span);
+    return span;
+  }
+
+  #reserveKeptIndex(matrices: readonly MatrixDescription[], placed: ReadonlyMap<string, PlacedMatrix>): void {
+    if (!this.#options.placement.arenas.some((arena) => arena.keptRows > 0)) return;
+    const fed = matrices.filter(({ id }) => placed.get(id)!.arena !== null);
+    const bytes = fed.reduce((sum, matrix) => sum + 4 * neurons(matrix), 0);
+    this.#allocator.reserve({ label: 'kept-row index', cause: 'indices', bytes });
+    this.#keptIndexReserved = true;
+  }
+
+  #bindRows(bound: BoundMatrix, place: PlacedMatrix, arenas: readonly Span[], nextKept: number[]): FedMatrix {
+    const index = place.arena!;
+    const { packetRows, rowBytes } = this.#options.placement.arenas[index]!;
+    const kept = new KeptRows(neurons(bound.description), nextKept[index]!, place.keptRows);
+    nextKept[index]! += place.keptRows;
+    return { ...bound, arena: arenas[index]!, packetRows, rowBytes, kept: place.keptRows > 0 ? kept : null };
+  }
+
+  /** What is streamed, in the order of use; cut once, so that a piece is one object everywhere. */
+  #orders(matrices: readonly BoundMatrix[], pieces: Map<string, readonly Piece[]>): StreamOrders {
+    const { staging } = this.#options.placement;
+    const order = (kind: PassKind): StreamedPiece[] =>
+      matrices
+        .filter(({ placed }) => placed.paths[kind] === 'streamed')
+        .flatMap((matrix) => {
+          const { id } = matrix.description;
+          const cut = pieces.get(id) ?? cutIntoPieces(matrix.description, staging!.slotBytes);
+          pieces.set(id, cut);
+          return cut.map((piece) => ({ matrix, piece }));
+        });
+    const prefill = order('prefill');
+    const decode = order('decode');
+    const same = prefill.length === decode.length; // one is a subset of the other
+    return { prefill, decode: same ? prefill : decode };
+  }
+
+  #loadLater(id: string, layer: number | null, rows: number, target: Span): void {
+    const position = this.#options.prepared.tensor(id).byteOffset;
+    this.#loads.push({ id, layer, rows, position, target });
+  }
+
+  async #load(): Promise<void> {
+    const { onProgress, signal } = this.#options;
+    const total = this.#loads.reduce((sum, { target }) => sum + target.byteLength, 0);
+    let loaded = 0;
+    for (const { id, layer, rows, position, target } of this.#loads) {
+      if (signal?.aborted === true) {
+        throw new InterruptedError('interrupted', 'Stopped loading weights: the run was aborted');
+      }
+      const regions = [];
+      for (let offset = 0; offset < target.byteLength; offset += loadRegionBytes) {
+        const byteLength = Math.min(loadRegionBytes, target.byteLength - offset);
+        regions.push({ position: position + offset, target: subspan(target, offset, byteLength) });
+      }
+      await this.#mover.move({ cause: 'setup', layer, id, rows, pass: 0 }, regions);
+      loaded += target.byteLength;
+      onProgress?.(loaded, total);
+    }
+  }
+}
+
+function neurons(matrix: MatrixDescription): number {
+  return matrix.neuronAxis === 'inputs' ? matrix.inputs : matrix.outputs;
+}

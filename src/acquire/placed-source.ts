@@ -1,0 +1,239 @@
+import type { Backend } from '../backend/backend.js';
+import type { Pass } from '../backend/pass.js';
+import { DefectError } from '../base/errors.js';
+import { type Span, subspan } from '../memory/buffers.js';
+import type { Ledger } from '../memory/ledger.js';
+import { type BoundMatrix, linearOp, matrixOperand, pieceOp } from './bound-matrix.js';
+import type { DenseStream } from './dense-stream.js';
+import type { WeightMover } from './executor.js';
+import type { Piece } from './pieces.js';
+import type { FedMatrix, RowFeed } from './row-feed.js';
+import type { AcquisitionStats, LayerCounters } from './stats.js';
+import { type BoundTable, gatherRows } from './table-source.js';
+import type {
+  GatedLinearRequest,
+  GatherRequest,
+  LinearRequest,
+  PassKind,
+  WeightSource,
+} from './weight-source.js';
+
+/** A weight source with its life cycle. */
+export interface OpenedWeightSource extends WeightSource {
+  /**
+   * Says what comes behind the pass that runs, or, between passes, behind the next one: reading ahead goes on into
+   * it. `null`: nothing comes. Unsaid, decode passes are expected where the order of reads stays the same.
+   */
+  expect(next: PassKind | null): void;
+  /** After a failed or cancelled pass: ends what still runs, so that another pass can begin. */
+  reset(): Promise<void>;
+  stats(): AcquisitionStats;
+  /** Gives all buffers back. Idempotent. */
+  close(): Promise<void>;
+}
+
+/** Everything that opening has made. */
+export interface SourceParts {
+  readonly backend: Backend;
+  readonly ledger: Ledger;
+  readonly mover: WeightMover;
+  readonly matrices: ReadonlyMap<string, BoundMatrix | FedMatrix>;
+  readonly vectors: ReadonlyMap<string, Span>;
+  readonly tables: ReadonlyMap<string, BoundTable>;
+  readonly pieces: ReadonlyMap<string, readonly Piece[]>;
+  readonly stream: DenseStream | null;
+  readonly sameOrders: boolean;
+  readonly feed: RowFeed | null;
+  readonly active: Span | null; // U32 [1 + neurons]
+  readonly layers: readonly LayerCounters[];
+  readonly outside: LayerCounters;
+  readonly release: () => void;
+}
+
+/** Serves a model's requests from where the placement has put its weights. */
+export class PlacedSource implements OpenedWeightSource {
+  readonly #parts: SourceParts;
+  #kind: PassKind = 'prefill';
+  #announced: PassKind | null | undefined = undefined;
+  #running = false;
+  #closed = false;
+
+  constructor(parts: SourceParts) {
+    this.#parts = parts;
+  }
+
+  async begin(_pass: Pass, kind: PassKind): Promise<void> {
+    if (this.#closed) throw new DefectError('Cannot begin a pass: the weight source is closed');
+    if (this.#running) await this.reset();
+    const { ledger, stream, sameOrders } = this.#parts;
+    ledger.pass += 1;
+    this.#kind = kind;
+    this.#running = true;
+    const guess = kind === 'decode' || sameOrders ? 'decode' : null;
+    const next = this.#announced === undefined ? guess : this.#announced;
+    this.#announced = undefined;
+    stream?.begin(ledger.pass, kind, next);
+  }
+
+  expect(next: PassKind | null): void {
+    if (this.#running) this.#parts.stream?.expect(next);
+    else this.#announced = next;
+  }
+
+  vector(id: string): Span {
+    const span = this.#parts.vectors.get(id);
+    if (span === undefined) throw new DefectError(`Cannot find the vector "${id}"`);
+    return span;
+  }
+
+  async gather(pass: Pass, request: GatherRequest): Promise<void> {
+    const table = this.#parts.tables.get(request.id);
+    if (table === undefined) throw new DefectError(`Cannot find the table "${request.id}"`);
+    await gatherRows(pass, table, request, this.#parts.mover, this.#parts.ledger);
+  }
+
+  async linear(pass: Pass, request: LinearRequest): Promise<void> {
+    await this.#dense(pass, this.#matrix(request.id), request);
+  }
+
+  async gatedLinear(pass: Pass, request: GatedLinearRequest): Promise<void> {
+    const matrix = this.#matrix(request.id);
+    switch (matrix.placed.paths[this.#kind]) {
+      case 'packets':
+        await this.#parts.feed!.gatedLinear(pass, matrix as FedMatrix, request, request.gate);
+        return;
+      case 'resident-sparse':
+        this.#skipOutputs(pass, matrix, request);
+        return;
+      default:
+        await this.#dense(pass, matrix, request);
+    }
+  }
+
+  async sparseLinear(pass: Pass, request: LinearRequest): Promise<void> {
+    const matrix = this.#matrix(request.id);
+    switch (matrix.placed.paths[this.#kind]) {
+      case 'packets':
+        await this.#parts.feed!.sparseLinear(pass, matrix as FedMatrix, request);
+        return;
+      case 'resident-sparse':
+        this.#skipInputs(pass, matrix, request);
+        return;
+      default:
+        await this.#dense(pass, matrix, request);
+    }
+  }
+
+  async end(pass: Pass): Promise<void> {
+    await pass.flush();
+    this.#running = false;
+  }
+
+  async reset(): Promise<void> {
+    const { backend, stream, tables } = this.#parts;
+    // A read waits for every submission before it, also for those behind the one that failed.
+    const anySpan = [...tables.values()][0]?.ids;
+    if (anySpan !== undefined) await backend.read(subspan(anySpan, 0, 4)).catch(() => {});
+    await stream?.reset();
+    this.#running = false;
+  }
+
+  stats(): AcquisitionStats {
+    const { ledger, layers, stream, feed, mover, outside, matrices } = this.#parts;
+    const streamed = stream?.stats;
+    let keptRows = 0;
+    for (const matrix of matrices.values()) if ('kept' in matrix) keptRows += matrix.kept?.count ?? 0;
+    return {
+      passes: ledger.pass,
+      layers: layers.map((counters) => ({ ...counters })),
+      streamWaitNs: streamed?.waitNs ?? 0n,
+      rowWaitNs: feed?.waitNs ?? 0n,
+      readNs: mover.readNs,
+      densePieces: outside.densePieces,
+      streamUsedBytes: streamed?.usedBytes ?? 0,
+      streamDroppedBytes: streamed?.droppedBytes ?? 0,
+      keptRows,
+    };
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.reset();
+    this.#parts.release();
+  }
+
+  #matrix(id: string): BoundMatrix | FedMatrix {
+    const matrix = this.#parts.matrices.get(id);
+    if (matrix === undefined) throw new DefectError(`Cannot find the matrix "${id}"`);
+    return matrix;
+  }
+
+  async #dense(pass: Pass, matrix: BoundMatrix, request: LinearRequest): Promise<void> {
+    const { id, layer } = matrix.description;
+    if (matrix.resident !== null) {
+      pass.emit(id, linearOp(matrix, request, matrix.resident));
+      return;
+    }
+    const { stream, pieces, layers, outside } = this.#parts;
+    const cut = pieces.get(id);
+    if (stream === null || cut === undefined)
+      throw new DefectError(`Cannot stream "${id}": it has no staging`);
+    for (const piece of cut) {
+      void pass.flush(); // what is queued runs beside the read
+      const landed = await stream.take(matrix, piece);
+      pass.emit(id, pieceOp(matrix, request, landed.span, piece));
+      landed.release(pass.flush());
+    }
+    const counters = layer === null ? outside : layers[layer]!;
+    counters.densePieces += cut.length;
+  }
+
+  #skipInputs(pass: Pass, matrix: BoundMatrix, request: LinearRequest): void {
+    const { id, inputs, outputs } = matrix.description;
+    const active = subspan(this.#parts.active!, 0, 4 * (1 + inputs));
+    pass.emit(`${id}.active`, { kind: 'compact', rows: request.rows, width: inputs, x: request.x, active });
+    pass.emit(id, {
+      kind: 'active-inputs',
+      rows: request.rows,
+      x: request.x,
+      xStride: inputs,
+      active,
+      listBegin: 0,
+      listEnd: -1,
+      slots: null,
+      outputs,
+      matrix: matrixOperand(matrix.description, matrix.resident!),
+      out: request.out,
+      continues: false,
+      bias: matrix.bias,
+      residual: request.residual,
+    });
+  }
+
+  #skipOutputs(pass: Pass, matrix: BoundMatrix, request: GatedLinearRequest): void {
+    const { id, inputs, outputs } = matrix.description;
+    const active = subspan(this.#parts.active!, 0, 4 * (1 + outputs));
+    pass.emit(`${id}.active`, {
+      kind: 'compact',
+      rows: request.rows,
+      width: outputs,
+      x: request.gate,
+      active,
+    });
+    pass.emit(id, {
+      kind: 'active-outputs',
+      rows: request.rows,
+      x: request.x,
+      inputs,
+      active,
+      listBegin: 0,
+      listEnd: -1,
+      slots: null,
+      matrix: matrixOperand(matrix.description, matrix.resident!),
+      out: request.out,
+      outStride: outputs,
+      bias: matrix.bias,
+    });
+  }
+}

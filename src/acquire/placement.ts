@@ -1,0 +1,109 @@
+import type { StoredType } from '../base/stored-type.js';
+import type { MatrixRole } from '../checkpoint/model-description.js';
+import type { BudgetComponent } from '../memory/budget.js';
+import type { PolicyName } from './policy.js';
+import type { PassKind } from './weight-source.js';
+
+/**
+ * How the weights of a matrix reach an op: held and read whole, held with zero rows skipped, moved whole in every pass,
+ * or moved row by row for active neurons.
+ */
+export type WeightPath = 'resident' | 'resident-sparse' | 'streamed' | 'packets';
+
+/** Why a matrix whose rows belong to neurons is acquired densely all the same. */
+export type DenseReason = 'dense-activation' | 'non-finite-weights';
+
+export interface PlacedMatrix {
+  readonly id: string;
+  readonly role: MatrixRole;
+  readonly layer: number | null;
+  readonly bytes: number;
+  readonly paths: Readonly<Record<PassKind, WeightPath>>;
+  /** Set on `second` and `up` matrices that packets cannot serve exactly. */
+  readonly denseReason: DenseReason | null;
+  /** Index into `arenas` where rows are moved alone, else null. */
+  readonly arena: number | null;
+  /** Rows that may stay for the session. */
+  readonly keptRows: number;
+}
+
+/** `head`: looked up in the resident head, which holds the same weights. `rows`: read row by row from the file. */
+export type TablePath = 'resident' | 'head' | 'rows';
+
+export interface PlacedTable {
+  readonly id: 'token-embedding' | 'position-embedding';
+  readonly path: TablePath;
+  readonly bytes: number;
+  readonly rowBytes: number;
+}
+
+/** Rows of one width and type: packet rows first, kept rows behind them. */
+export interface RowArena {
+  readonly type: StoredType;
+  readonly rowElements: number;
+  readonly rowBytes: number;
+  readonly packetRows: number;
+  readonly keptRows: number;
+}
+
+/** Slots that pieces of streamed matrices are read into. */
+export interface StagingPlan {
+  readonly slots: number;
+  readonly slotBytes: number;
+}
+
+/** What one forward pass over one token moves by this placement. */
+export interface MovedPerToken {
+  /** Streamed matrices of a decode pass and of a prefill pass; a prefill pass moves them once for all its tokens. */
+  readonly denseDecodeBytes: number;
+  readonly densePrefillBytes: number;
+  /** Neurons whose rows are moved alone, over all layers (each `up` and each `second` row counts). */
+  readonly packetNeurons: number;
+  /** Bytes if every one of those neurons were active and none kept. */
+  readonly packetBytesAtFullActivity: number;
+  /** Share of active neurons that the figures below assume. */
+  readonly activeShare: number;
+  readonly activeShareSource: 'given' | 'default';
+  /** At that share, less kept rows at their plain share of all rows (text does better: it repeats its neurons). */
+  readonly expectedPacketBytes: number;
+  readonly embeddingBytes: number;
+  /** Dense decode, expected packets and embedding. */
+  readonly expectedBytes: number;
+}
+
+/** Rates of the link, in bytes per second; a placement predicts link time only. */
+export interface LinkRates {
+  readonly denseBytesPerSecond: number;
+  readonly rowBytesPerSecond: number;
+}
+
+/**
+ * Regimes of DESIGN.md. `resident`: nothing moves. `C`: only rows of neurons move. `B`: the attention projections are
+ * resident, first projections, gates or the head are not all. `A`: attention projections move, too.
+ */
+export type Regime = 'resident' | 'A' | 'B' | 'C';
+
+/** Where every weight lies and how it comes: frozen, plain JSON, decided before a byte is allocated or moved. */
+export interface Placement {
+  readonly policy: PolicyName;
+  readonly regime: Regime;
+  /** A gated FFN with sparse gates: `up` and `second` rows both follow the active set. */
+  readonly gated: boolean;
+  /** Null for no limit. */
+  readonly budgetBytes: number | null;
+  /** Rows (tokens) of the largest pass. */
+  readonly maxRows: number;
+  readonly matrices: readonly PlacedMatrix[];
+  readonly tables: readonly PlacedTable[];
+  readonly staging: StagingPlan | null;
+  readonly arenas: readonly RowArena[];
+  /** Neurons that the active set and the slot list have room for; 0 where none is needed. */
+  readonly activeNeurons: number;
+  readonly components: readonly BudgetComponent[];
+  readonly totalBytes: number;
+  /** Smallest budget that this policy would accept for the same request. */
+  readonly minimumBytes: number;
+  readonly moved: MovedPerToken;
+  /** Milliseconds that the link needs for an expected decode token; null without rates. */
+  readonly predictedMsPerToken: number | null;
+}

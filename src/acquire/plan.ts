@@ -1,0 +1,137 @@
+import { blockInputs } from '../backend/ops.js';
+import { BudgetError } from '../base/errors.js';
+import type { ModelDescription } from '../checkpoint/model-description.js';
+import { type BudgetComponent, listComponents, requireBudget } from '../memory/budget.js';
+import {
+  type Arrangement,
+  type ArrangeRequest,
+  arrange,
+  type Choice,
+  leastArrangement,
+} from './arrangement.js';
+import { describePlacement } from './describe.js';
+import { defaultActiveShare, expectedBytes } from './moved-bytes.js';
+import type { LinkRates, Placement } from './placement.js';
+import { policies } from './policies.js';
+import type { AcquisitionPolicy, PolicyName } from './policy.js';
+import { type SurveyedMatrix, surveyModel, type TensorFacts } from './survey.js';
+
+export interface PlacementRequest {
+  readonly description: ModelDescription;
+  /** Facts of the prepared tensors by id; `PreparedModel.tensor` serves. */
+  readonly tensor: (id: string) => TensorFacts;
+  readonly policy: PolicyName;
+  /** `Infinity` for no limit. */
+  readonly budgetBytes: number;
+  /** What the run holds beside weights: KV, activations, workspace, logits. */
+  readonly fixed: readonly BudgetComponent[];
+  /** Rows (tokens) of the largest pass. */
+  readonly maxRows: number;
+  /** Measured share of active neurons, for the figures alone. */
+  readonly activeShare?: number;
+  readonly link?: LinkRates;
+  /** False: packet rows are forgotten after their layer, and neuron rows never become resident (a control). */
+  readonly keepRows?: boolean;
+}
+
+/** Largest piece worth having: reads of 8 MiB run at the rate of longer ones. */
+const largestPieceLimit = 8 * 1024 * 1024;
+const smallestPieceLimit = 64 * 1024;
+
+/**
+ * Chooses what is resident, what is streamed and what comes by rows, inside a budget. Pure: nothing is allocated.
+ *
+ * @throws BudgetError `budget-too-small`, with every component of the smallest placement and the minimum in its data.
+ * @throws UsageError `bad-budget`.
+ */
+export function planPlacement(request: PlacementRequest): Placement {
+  const { budgetBytes, maxRows } = request;
+  requireBudget(budgetBytes);
+  if (!Number.isSafeInteger(maxRows) || maxRows < 1) {
+    throw new RangeError(`Cannot plan passes of ${maxRows} rows: a positive integer is needed`);
+  }
+  const keepRows = request.keepRows ?? true;
+  const policy = policies[request.policy];
+  const mayHoldAll = policy.residence === 'whole-model' || (policy.residence === 'if-all-fits' && keepRows);
+  const survey = surveyModel(request.description, request.tensor, policy);
+  const arranging: ArrangeRequest = { survey, policy, fixed: request.fixed, maxRows, keepRows };
+  const choices = listChoices(survey.matrices, policy, mayHoldAll);
+  const smallest = smallestArrangement(arranging, choices);
+  if (smallest.totalBytes > budgetBytes) throw tooSmall(request, smallest);
+  const share = request.activeShare ?? defaultActiveShare;
+  const fitting = choices
+    .map((choice) => arrange(arranging, choice, budgetBytes))
+    .filter((arrangement) => arrangement !== null);
+  const best = chooseArrangement(fitting, arranging, share);
+  return describePlacement(request, arranging, best, smallest.totalBytes);
+}
+
+/** Every combination worth trying; small, because matrices of a model share few sizes. */
+function listChoices(
+  matrices: readonly SurveyedMatrix[],
+  policy: AcquisitionPolicy,
+  mayHoldAll: boolean,
+): Choice[] {
+  const whole: Choice = { pieceLimit: 0, stagingSlots: 2, packetRows: 0, wholeModel: true };
+  if (policy.residence === 'whole-model') return [whole];
+  const choices = mayHoldAll ? [whole] : [];
+  for (const packetRows of packetRowChoices(matrices)) {
+    choices.push({ pieceLimit: 0, stagingSlots: 2, packetRows, wholeModel: false });
+    for (const pieceLimit of new Set(matrices.map(({ smallestPiece }) => smallestPiece))) {
+      choices.push({ pieceLimit, stagingSlots: 2, packetRows, wholeModel: false });
+    }
+    for (let pieceLimit = largestPieceLimit; pieceLimit >= smallestPieceLimit; pieceLimit /= 2) {
+      for (const stagingSlots of [2, 4]) {
+        choices.push({ pieceLimit, stagingSlots, packetRows, wholeModel: false });
+      }
+    }
+  }
+  return choices;
+}
+
+/** From one block of rows to a quarter of a layer, which holds the active set of one token in nearly every layer. */
+function packetRowChoices(matrices: readonly SurveyedMatrix[]): number[] {
+  const neurons = Math.max(0, ...matrices.filter((m) => m.treatment === 'packets').map((m) => m.rows));
+  if (neurons === 0) return [0];
+  const choices: number[] = [];
+  for (let rows = blockInputs; ; rows *= 2) {
+    choices.push(rows);
+    if (rows * 4 >= neurons) return choices;
+  }
+}
+
+/** The least that any choice holds. */
+function smallestArrangement(request: ArrangeRequest, choices: readonly Choice[]): Arrangement {
+  return choices
+    .map((choice) => leastArrangement(request, choice))
+    .reduce((least, other) => (other.totalBytes < least.totalBytes ? other : least));
+}
+
+/**
+ * The fewest bytes a token win. Among choices within a 32nd of that, the largest buffers do: longer reads and fewer
+ * rounds are worth more than so few bytes.
+ */
+function chooseArrangement(
+  fitting: readonly Arrangement[],
+  request: ArrangeRequest,
+  activeShare: number,
+): Arrangement {
+  const costs = fitting.map((arrangement) => expectedBytes(request, arrangement, activeShare).expectedBytes);
+  const least = Math.min(...costs);
+  const near = fitting.filter((_, index) => costs[index]! <= least + least / 32);
+  return near.reduce((best, other) => (bufferBytes(other) > bufferBytes(best) ? other : best));
+}
+
+function bufferBytes({ staging, arenas }: Arrangement): number {
+  const stagingBytes = staging === null ? 0 : staging.slots * staging.slotBytes;
+  return stagingBytes + arenas.reduce((sum, arena) => sum + arena.packetRows * arena.rowBytes, 0);
+}
+
+function tooSmall(request: PlacementRequest, smallest: Arrangement): BudgetError {
+  const { components, totalBytes } = smallest;
+  return new BudgetError(
+    'budget-too-small',
+    `Cannot place the model by policy "${request.policy}" in ${request.budgetBytes} bytes: at least ${totalBytes} bytes are needed (${listComponents(components)})`,
+    { policy: request.policy, budgetBytes: request.budgetBytes, minimumBytes: totalBytes, components },
+  );
+}

@@ -1,0 +1,15 @@
+import { packets } from './packets.js';
+import { phase } from './phase.js';
+import type { AcquisitionPolicy, PolicyName } from './policy.js';
+import { resident } from './resident.js';
+import { residentSparse } from './resident-sparse.js';
+import { stream } from './stream.js';
+
+/** Every policy by name; a new one is its file and a line here. */
+export const policies: Readonly<Record<PolicyName, AcquisitionPolicy>> = {
+  resident,
+  'resident-sparse': residentSparse,
+  stream,
+  packets,
+  phase,
+};

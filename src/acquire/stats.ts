@@ -1,0 +1,35 @@
+/** Counters of one layer over all passes so far; `up` and `second` rows of gated layers are added up. */
+export interface LayerCounters {
+  /** Active neurons by matrix and pass, unions over the tokens of a pass. */
+  activeRows: number;
+  /** Rows that were read. */
+  movedRows: number;
+  /** Rows that were found among the kept ones. */
+  keptHits: number;
+  /** Ops that the active sets were divided into. */
+  rounds: number;
+  /** Pieces of streamed matrices used. */
+  densePieces: number;
+}
+
+/** What a source has done since it was opened. */
+export interface AcquisitionStats {
+  readonly passes: number;
+  readonly layers: readonly Readonly<LayerCounters>[];
+  /** Nanoseconds that passes were blocked on reads of pieces and of rows. */
+  readonly streamWaitNs: bigint;
+  readonly rowWaitNs: bigint;
+  /** Nanoseconds that reads took, each by itself. */
+  readonly readNs: bigint;
+  /** Pieces of matrices outside layers, in all. */
+  readonly densePieces: number;
+  /** Bytes of pieces that were used, and of pieces that were read ahead and dropped. */
+  readonly streamUsedBytes: number;
+  readonly streamDroppedBytes: number;
+  /** Rows now kept. */
+  readonly keptRows: number;
+}
+
+export function newLayerCounters(): LayerCounters {
+  return { activeRows: 0, movedRows: 0, keptHits: 0, rounds: 0, densePieces: 0 };
+}

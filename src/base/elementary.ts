@@ -14,7 +14,7 @@ const bits = new Int32Array(float.buffer);
 const roundingMagic = f(12582912);
 const roundingMagicBits = 0x4b400000;
 
-const log2e = f(1.44269504);
+const log2e = f(Math.LOG2E);
 // 0.693359375 has nine significant bits: its product with any exponent of binary32 is exact.
 const ln2High = f(0.693359375);
 const ln2Low = f(-2.1219444e-4);
@@ -29,8 +29,8 @@ const exp6 = f(0.0013941576);
 
 /** e^x within 1 ulp of the exact value (tested over every binary32); subnormal results kept, NaN passes. */
 export function exp32(x: number): number {
-  let c = x > expHighest ? expHighest : x;
-  c = c < expLowest ? expLowest : c;
+  let c = Math.min(x, expHighest);
+  c = Math.max(c, expLowest);
   const shifted = f(f(c * log2e) + roundingMagic);
   const n = f(shifted - roundingMagic);
   float[0] = shifted;
@@ -68,7 +68,7 @@ export function tanh32(x: number): number {
   p = f(f(p * z) + tanh1);
   p = f(f(p * z) + tanh0);
   const near = f(a + f(a * f(p * z)));
-  const c = a > tanhHighest ? tanhHighest : a;
+  const c = Math.min(a, tanhHighest);
   const far = f(1 - f(2 / f(exp32(f(c + c)) + 1)));
   return withSign(a < tanhSplit ? near : far, x);
 }
@@ -100,7 +100,7 @@ export function erf32(x: number): number {
   p = f(f(p * z) + erf1);
   p = f(f(p * z) + erf0);
   const near = f(a + f(a * p));
-  const c = a > erfHighest ? erfHighest : a;
+  const c = Math.min(a, erfHighest);
   let q = f(f(erfc6 * c) + erfc5);
   q = f(f(q * c) + erfc4);
   q = f(f(q * c) + erfc3);
@@ -129,7 +129,7 @@ export function silu32(x: number): number {
   return f(x / f(1 + exp32(-x)));
 }
 
-const sqrtHalf = f(0.70710678);
+const sqrtHalf = f(Math.SQRT1_2);
 
 /** (0.5 x) * (1 + erf32(x * sqrt(1/2))) */
 export function gelu32(x: number): number {

@@ -101,6 +101,9 @@ export function attentionScale(config: ModelConfig): number {
   return Math.fround(1 / Math.sqrt(config.headDim));
 }
 
+/** Label of the op from which on the rows are those whose logits are wanted. */
+export const selectionLabel = 'logits-rows';
+
 /** Emits the selection of the rows whose logits are wanted; F32 [logits rows, hiddenSize]. */
 export function emitSelection(
   parts: ModelParts,
@@ -111,7 +114,7 @@ export function emitSelection(
 ): Span {
   const { hiddenSize } = parts.config;
   const out = floatRows(parts.workspace.selected, logitsRows, hiddenSize);
-  pass.emit('logits-rows', {
+  pass.emit(selectionLabel, {
     kind: 'gather',
     rows: logitsRows,
     columns: hiddenSize,

@@ -34,6 +34,7 @@ export interface WorkspacePlan {
  */
 export interface Workspace {
   readonly limits: WorkspaceLimits;
+  readonly buffers: readonly DeviceBuffer[];
   readonly rows: Span; // Int32 [T, 2]: slot, position
   readonly logitsRows: Span; // Int32 [L]
   /** Two buffers of the residual stream: a sum is written to the one that it does not read. */
@@ -54,11 +55,20 @@ export interface Workspace {
   readonly sines: Span | null; // [capacity, rotary / 2]
 }
 
-type PartName = Exclude<
-  keyof Workspace,
-  'limits' | 'hidden' | 'query' | 'key' | 'value' | 'attended' | 'ffn'
->;
-type BufferName = PartName | 'hidden-0' | 'hidden-1' | 'layer';
+type BufferName =
+  | 'rows'
+  | 'logits-rows'
+  | 'hidden-0'
+  | 'hidden-1'
+  | 'input'
+  | 'layer'
+  | 'up'
+  | 'scores'
+  | 'selected'
+  | 'projected'
+  | 'logits'
+  | 'cosines'
+  | 'sines';
 
 const floatBytes = 4;
 /** Vector loads are widest at this alignment; allocations have it already. */
@@ -66,7 +76,7 @@ const partAlignment = 64;
 
 /** Lists the buffers of a workspace: pure, for the planner. */
 export function planWorkspace(description: ModelDescription, limits: WorkspaceLimits): WorkspacePlan {
-  const requests = buffers(description.config, limits).map(([name, byteLength]) => ({
+  const requests = bufferSizes(description.config, limits).map(([name, byteLength]) => ({
     label: `workspace.${name}`,
     cause: name === 'scores' || name === 'cosines' || name === 'sines' ? 'workspace' : 'activations',
     byteLength,
@@ -94,8 +104,9 @@ export function openWorkspace(allocator: Allocator, plan: WorkspacePlan): Worksp
   const [query, key, value, attended] = attentionParts(config, maxRows);
   return {
     limits: plan.limits,
+    buffers: [...held.values()],
     rows: get('rows'),
-    logitsRows: get('logitsRows'),
+    logitsRows: get('logits-rows'),
     hidden: [get('hidden-0'), get('hidden-1')],
     input: get('input'),
     query: subspan(layer, query.offset, query.byteLength),
@@ -115,20 +126,17 @@ export function openWorkspace(allocator: Allocator, plan: WorkspacePlan): Worksp
 
 /** Gives a workspace's buffers back. */
 export function closeWorkspace(allocator: Allocator, workspace: Workspace): void {
-  const spans = Object.values(workspace).flat() as (Span | WorkspaceLimits | null)[];
-  const held = new Set<DeviceBuffer>();
-  for (const span of spans) if (span !== null && 'buffer' in span) held.add(span.buffer);
-  for (const buffer of held) allocator.release(buffer);
+  for (const buffer of workspace.buffers) allocator.release(buffer);
 }
 
-function buffers(config: ModelConfig, limits: WorkspaceLimits): [BufferName, number][] {
+function bufferSizes(config: ModelConfig, limits: WorkspaceLimits): [BufferName, number][] {
   const { maxRows, maxLogitsRows, capacity, parallelism } = limits;
   const { hiddenSize, ffnSize, vocabSize } = config;
   const embeddingSize = config.family === 'opt' ? config.embeddingSize : hiddenSize;
   const attention = attentionParts(config, maxRows).at(-1)!;
   const list: [BufferName, number][] = [
     ['rows', maxRows * 2 * 4],
-    ['logitsRows', maxLogitsRows * 4],
+    ['logits-rows', maxLogitsRows * 4],
     ['hidden-0', maxRows * hiddenSize * floatBytes],
     ['hidden-1', maxRows * hiddenSize * floatBytes],
     ['input', maxRows * Math.max(hiddenSize, embeddingSize) * floatBytes],

@@ -1,4 +1,4 @@
-import type { WeightSource } from '../acquire/weight-source.js';
+import type { OpenedWeightSource } from '../acquire/placed-source.js';
 import type { Backend } from '../backend/backend.js';
 import type { OpObserver } from '../backend/pass.js';
 import type { Tokenizer } from '../checkpoint/tokenizer.js';
@@ -10,7 +10,7 @@ import type { Model } from '../model/model.js';
 export interface Engine {
   readonly model: Model;
   readonly backend: Backend;
-  readonly source: WeightSource & { reset(): Promise<void> };
+  readonly source: OpenedWeightSource;
   readonly kv: KvCache;
   readonly ledger: Ledger;
   readonly tokenizer: Tokenizer | null;

@@ -1,3 +1,4 @@
+import type { PassKind } from '../acquire/weight-source.js';
 import { Pass } from '../backend/pass.js';
 import { logitsDigest } from '../base/digest.js';
 import type { ForwardBatch } from '../model/batch.js';
@@ -12,12 +13,17 @@ export interface LogitsRow {
 
 /**
  * Runs one pass and brings the wanted logits to the host. After a failure the source is put back into a state that
- * the next pass can start from.
+ * the next pass can start from. `next` says which pass follows, so that weights can be read ahead for it.
  */
-export async function forward(engine: Engine, batch: ForwardBatch): Promise<LogitsRow[]> {
+export async function forward(
+  engine: Engine,
+  batch: ForwardBatch,
+  next: PassKind | null,
+): Promise<LogitsRow[]> {
   const pass = new Pass(engine.backend, engine.observer);
   try {
     await engine.source.begin(pass, batch.kind);
+    engine.source.expect(next);
     const logits = await engine.model.forward(pass, batch);
     await engine.source.end(pass);
     if (batch.logitsRows.length === 0) return [];

@@ -148,11 +148,15 @@ class Run {
       }
       const chunk = rows.slice(begin, end);
       const choosing = chunk.filter(({ last }) => last).map(({ request }) => request);
-      const logits = await forward(this.#engine, {
-        kind: 'prefill',
-        rows: chunk.map(({ row }) => row),
-        logitsRows: chunk.flatMap(({ last }, index) => (last ? [index] : [])),
-      });
+      const logits = await forward(
+        this.#engine,
+        {
+          kind: 'prefill',
+          rows: chunk.map(({ row }) => row),
+          logitsRows: chunk.flatMap(({ last }, index) => (last ? [index] : [])),
+        },
+        end < rows.length ? 'prefill' : this.#decodeExpected(),
+      );
       this.#prefillPasses++;
       if (end === rows.length) this.#prefillEnd = process.hrtime.bigint();
       yield* this.#choose(choosing, logits);
@@ -167,14 +171,23 @@ class Run {
       if (active.length === 0) return;
       this.#checkSignal();
       const stepBegan = process.hrtime.bigint();
-      const logits = await forward(this.#engine, {
-        kind: 'decode',
-        rows: active.map((request) => ({ slot: request.slot, ...request.next })),
-        logitsRows: active.map((_, index) => index),
-      });
+      const logits = await forward(
+        this.#engine,
+        {
+          kind: 'decode',
+          rows: active.map((request) => ({ slot: request.slot, ...request.next })),
+          logitsRows: active.map((_, index) => index),
+        },
+        this.#decodeExpected(),
+      );
       this.#stepsNs.push(process.hrtime.bigint() - stepBegan);
       yield* this.#choose(active, logits);
     }
+  }
+
+  /** Whether a pass of new tokens must follow the running one, as far as is known before its tokens are chosen. */
+  #decodeExpected(): 'decode' | null {
+    return this.#requests.some((request) => !request.finished && !request.atLastToken) ? 'decode' : null;
   }
 
   *#choose(

@@ -42,6 +42,11 @@ export class RequestState {
     return this.#finishReason !== null;
   }
 
+  /** True when the next token is the last, whatever it is. */
+  get atLastToken(): boolean {
+    return this.#tokenIds.length + 1 >= this.#limit;
+  }
+
   /** The token to feed next and its position in the sequence. */
   get next(): { tokenId: number; position: number } {
     const position = this.promptTokenIds.length + this.#tokenIds.length - 1;

@@ -1,0 +1,85 @@
+import { availableParallelism } from 'node:os';
+import { type PolicyName, policyNames } from '../acquire/policy.js';
+import { type BackendName, backendNames, type KernelChoice, kernelChoices } from '../backend/open.js';
+import { UsageError } from '../base/errors.js';
+import type { TraceSink } from '../memory/trace.js';
+
+/** How a model is opened. One record, frozen, that goes into the receipt. */
+export interface SessionOptions {
+  /** Checkpoint folder, or a Hugging Face hub id. */
+  readonly model: string;
+  readonly revision: string | null;
+  /** Where the prepared form lies or shall lie; null: below the Hugging Face home. */
+  readonly prepared: string | null;
+  readonly backend: BackendName;
+  readonly kernels: KernelChoice;
+  readonly threads: number;
+  /** Most bytes that the session may hold; `Infinity`: no limit. */
+  readonly budgetBytes: number;
+  readonly policy: PolicyName;
+  readonly kv: 'f16' | 'f32';
+  /** Positions of a sequence; null: all that the model knows. */
+  readonly contextPositions: number | null;
+  /** Sequences that can be under way at once. */
+  readonly slots: number;
+  /** Prompt tokens of one pass. */
+  readonly prefillChunk: number;
+  /** Logits rows of one pass: `slots` for generation, more to score texts. */
+  readonly logitsRows: number;
+}
+
+/** What may be watched while a session opens and runs; no part of a receipt. */
+export interface SessionHooks {
+  /** `label` names the work: downloading, preparing, loading. */
+  readonly onProgress?: (label: string, doneBytes: number, totalBytes: number) => void;
+  /** Said once to a person: notes of the checkpoint, non-finite weights. */
+  readonly onNote?: (text: string) => void;
+  readonly onMove?: TraceSink;
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * Fills in defaults and checks ranges.
+ * @throws UsageError `bad-option` that names the option, its value and what is wanted
+ */
+export function sessionOptions(given: Partial<SessionOptions> & { model: string }): SessionOptions {
+  const slots = given.slots ?? 1;
+  const options: SessionOptions = {
+    revision: null,
+    prepared: null,
+    backend: 'cpu',
+    kernels: 'auto',
+    threads: availableParallelism(),
+    budgetBytes: Infinity,
+    policy: 'phase',
+    kv: 'f16',
+    contextPositions: null,
+    prefillChunk: 128,
+    logitsRows: slots,
+    slots,
+    ...given,
+  };
+  const check = (name: keyof SessionOptions, holds: boolean, wanted: string): void => {
+    if (holds) return;
+    throw new UsageError('bad-option', `Cannot use ${name} ${String(options[name])}: want ${wanted}`, {
+      option: name,
+      value: String(options[name]),
+    });
+  };
+  const oneOf = (name: keyof SessionOptions, names: readonly string[]): void =>
+    check(name, names.includes(String(options[name])), `one of ${names.join(', ')}`);
+  oneOf('backend', backendNames);
+  oneOf('kernels', kernelChoices);
+  oneOf('policy', policyNames);
+  oneOf('kv', ['f16', 'f32']);
+  for (const name of ['threads', 'slots', 'prefillChunk', 'logitsRows'] as const) {
+    check(name, Number.isSafeInteger(options[name]) && options[name] >= 1, 'an integer of at least 1');
+  }
+  const { contextPositions } = options;
+  check(
+    'contextPositions',
+    contextPositions === null || (Number.isSafeInteger(contextPositions) && contextPositions >= 1),
+    'an integer of at least 1',
+  );
+  return Object.freeze(options);
+}

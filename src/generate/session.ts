@@ -1,0 +1,265 @@
+import { openWeightSource } from '../acquire/open.js';
+import type { OpenedWeightSource } from '../acquire/placed-source.js';
+import type { Placement } from '../acquire/placement.js';
+import { planPlacement } from '../acquire/plan.js';
+import type { Backend } from '../backend/backend.js';
+import { openBackend } from '../backend/open.js';
+import type { OpObserver } from '../backend/pass.js';
+import { BudgetError, UsageError } from '../base/errors.js';
+import { resolveModel } from '../checkpoint/hub.js';
+import { openOrPrepare } from '../checkpoint/open-or-prepare.js';
+import type { PreparedModel } from '../checkpoint/prepared-model.js';
+import { openTokenizer, type Tokenizer } from '../checkpoint/tokenizer.js';
+import { BudgetedAllocator } from '../memory/budget.js';
+import { KvCache, type KvShape, kvBytes } from '../memory/kv-cache.js';
+import { Ledger, type LedgerTotals } from '../memory/ledger.js';
+import { MoveTrace } from '../memory/trace.js';
+import type { Model } from '../model/model.js';
+import { createModel } from '../model/open-model.js';
+import { closeWorkspace, openWorkspace, planWorkspace, type Workspace } from '../model/workspace.js';
+import type { Engine } from './engine.js';
+import { Generation, type GenerationHooks } from './generation.js';
+import type { GenerateOptions } from './options.js';
+import { type SessionHooks, type SessionOptions, sessionOptions } from './session-options.js';
+
+/** What a session is planned from: everything known before a weight is loaded. */
+export interface SessionPlan {
+  readonly options: SessionOptions;
+  readonly directory: string;
+  readonly prepared: PreparedModel;
+  readonly backend: Backend;
+  readonly placement: Placement;
+  readonly kvShape: KvShape;
+}
+
+/** An opened model: weights placed, cache and workspace allocated, ready to generate. */
+export class Session implements Engine {
+  readonly plan: SessionPlan;
+  readonly model: Model;
+  readonly source: OpenedWeightSource;
+  readonly kv: KvCache;
+  readonly ledger: Ledger;
+  /** Null where the checkpoint has none; `tokenizerProblem` says why. */
+  readonly tokenizer: Tokenizer | null;
+  readonly tokenizerProblem: Error | null;
+  /** Bytes moved and held by opening. */
+  readonly setup: LedgerTotals;
+  readonly openNs: bigint;
+  observer: OpObserver | null = null;
+  readonly #workspace: Workspace;
+  readonly #allocator: BudgetedAllocator;
+
+  constructor(parts: {
+    plan: SessionPlan;
+    model: Model;
+    source: OpenedWeightSource;
+    kv: KvCache;
+    ledger: Ledger;
+    workspace: Workspace;
+    allocator: BudgetedAllocator;
+    tokenizer: Tokenizer | Error;
+    openNs: bigint;
+  }) {
+    this.plan = parts.plan;
+    this.model = parts.model;
+    this.source = parts.source;
+    this.kv = parts.kv;
+    this.ledger = parts.ledger;
+    this.#workspace = parts.workspace;
+    this.#allocator = parts.allocator;
+    this.tokenizer = parts.tokenizer instanceof Error ? null : parts.tokenizer;
+    this.tokenizerProblem = parts.tokenizer instanceof Error ? parts.tokenizer : null;
+    this.setup = parts.ledger.totals();
+    this.openNs = parts.openNs;
+  }
+
+  get backend(): Backend {
+    return this.plan.backend;
+  }
+
+  get vocabSize(): number {
+    return this.plan.prepared.description.config.vocabSize;
+  }
+
+  get eosTokenIds(): readonly number[] {
+    return this.plan.prepared.description.config.eosTokenIds;
+  }
+
+  get capacity(): number {
+    return this.kv.capacity;
+  }
+
+  get prefillChunk(): number {
+    return this.plan.options.prefillChunk;
+  }
+
+  get maxLogitsRows(): number {
+    return this.plan.options.logitsRows;
+  }
+
+  /** Continues prompts, given as token ids (used as they are) or as text (encoded with special tokens). */
+  generate(
+    prompts: readonly (string | readonly number[])[],
+    options: Partial<GenerateOptions> = {},
+    hooks: GenerationHooks = {},
+  ): Generation {
+    const ids = prompts.map((prompt) => (typeof prompt === 'string' ? this.encode(prompt) : prompt));
+    return new Generation(this, ids, options, hooks);
+  }
+
+  /** @throws UsageError `empty-prompt`; InputError where the checkpoint has no tokenizer */
+  encode(text: string): number[] {
+    if (this.tokenizer === null) throw this.tokenizerProblem!;
+    if (text.length === 0)
+      throw new UsageError('empty-prompt', 'Cannot encode the prompt: it is empty, want text');
+    return this.tokenizer.encode(text);
+  }
+
+  /** Gives everything back. Idempotent. */
+  async close(): Promise<void> {
+    if (this.ledger.totalHeld > 0) {
+      closeWorkspace(this.#allocator, this.#workspace);
+      this.kv.close();
+      await this.source.close();
+    }
+    await closePlan(this.plan);
+  }
+}
+
+/**
+ * Plans a session: finds the checkpoint, prepares it where that was not done, opens the backend and places every byte.
+ * Nothing is allocated. The caller closes the plan, or opens it and closes the session.
+ */
+export async function planSession(
+  given: Partial<SessionOptions> & { model: string },
+  hooks: SessionHooks = {},
+): Promise<SessionPlan> {
+  const options = sessionOptions(given);
+  const { directory } = await resolveModel(options.model, {
+    revision: options.revision ?? undefined,
+    signal: hooks.signal,
+    onProgress: ({ file, doneBytes, totalBytes }) =>
+      hooks.onProgress?.(`downloading ${file}`, doneBytes, totalBytes),
+  });
+  const { prepared, notes } = await openOrPrepare(directory, {
+    directory: options.prepared ?? undefined,
+    signal: hooks.signal,
+    onProgress: (done, total) => hooks.onProgress?.('preparing weights', done, total),
+  });
+  let backend: Backend | null = null;
+  try {
+    for (const note of notes) hooks.onNote?.(note);
+    backend = await openBackend({
+      name: options.backend,
+      kernels: options.kernels,
+      threads: options.threads,
+    });
+    return place(options, directory, prepared, backend);
+  } catch (error) {
+    await backend?.close();
+    await prepared.close();
+    throw error;
+  }
+}
+
+function place(
+  options: SessionOptions,
+  directory: string,
+  prepared: PreparedModel,
+  backend: Backend,
+): SessionPlan {
+  const { description } = prepared;
+  const { config } = description;
+  const capacity = contextPositions(options, config.maxPositions);
+  const kvShape: KvShape = {
+    layers: config.layers,
+    slots: options.slots,
+    kvHeads: config.kvHeads,
+    headDim: config.headDim,
+    capacity,
+    type: options.kv,
+  };
+  const workspace = planWorkspace(description, {
+    maxRows: Math.max(options.prefillChunk, options.slots),
+    maxLogitsRows: options.logitsRows,
+    capacity,
+    parallelism: backend.parallelism,
+  });
+  const placement = planPlacement({
+    description,
+    tensor: (id) => prepared.tensor(id),
+    policy: options.policy,
+    budgetBytes: options.budgetBytes,
+    fixed: [
+      { label: 'kv cache', cause: 'kv', bytes: kvBytes(kvShape) },
+      ...workspace.requests.map(({ label, cause, byteLength }) => ({ label, cause, bytes: byteLength })),
+    ],
+    maxRows: workspace.limits.maxRows,
+  });
+  if (placement.totalBytes > backend.addressableBytes) {
+    throw new BudgetError(
+      'beyond-addressable',
+      `Cannot hold ${placement.totalBytes} bytes with kernels "${backend.info.kernels}": they address at most ${backend.addressableBytes} bytes; give a smaller --budget`,
+      { plannedBytes: placement.totalBytes, addressableBytes: backend.addressableBytes },
+    );
+  }
+  return { options, directory, prepared, backend, placement, kvShape };
+}
+
+function contextPositions(options: SessionOptions, maxPositions: number): number {
+  const capacity = options.contextPositions ?? maxPositions;
+  if (capacity <= maxPositions) return capacity;
+  throw new UsageError(
+    'context-too-long',
+    `Cannot hold a context of ${capacity} positions: the model knows ${maxPositions}`,
+    { contextPositions: capacity, maxPositions },
+  );
+}
+
+/** Opens a session from its plan: allocates, loads what is resident, puts the model together. */
+export async function openSession(plan: SessionPlan, hooks: SessionHooks = {}): Promise<Session> {
+  const began = process.hrtime.bigint();
+  const { options, prepared, backend, placement, kvShape } = plan;
+  const trace = hooks.onMove === undefined ? null : new MoveTrace(hooks.onMove);
+  const ledger = new Ledger(trace?.record ?? null);
+  const allocator = new BudgetedAllocator(backend, options.budgetBytes, ledger);
+  try {
+    const workspacePlan = planWorkspace(prepared.description, {
+      maxRows: placement.maxRows,
+      maxLogitsRows: options.logitsRows,
+      capacity: kvShape.capacity,
+      parallelism: backend.parallelism,
+    });
+    const workspace = openWorkspace(allocator, prepared.description, workspacePlan);
+    const kv = new KvCache(allocator, kvShape);
+    const source = await openWeightSource({
+      placement,
+      backend,
+      prepared,
+      ledger,
+      onProgress: (done, total) => hooks.onProgress?.('loading weights', done, total),
+      ...(hooks.signal === undefined ? {} : { signal: hooks.signal }),
+    });
+    const model = createModel(prepared.description, source, workspace, kv, backend);
+    const tokenizer = await openTokenizer(plan.directory).catch((error: Error) => error);
+    const openNs = process.hrtime.bigint() - began;
+    return new Session({ plan, model, source, kv, ledger, workspace, allocator, tokenizer, openNs });
+  } catch (error) {
+    await closePlan(plan); // closing the backend frees all that was allocated
+    throw error;
+  }
+}
+
+/** Plans and opens in one call. */
+export async function openModel(
+  given: Partial<SessionOptions> & { model: string },
+  hooks: SessionHooks = {},
+): Promise<Session> {
+  return openSession(await planSession(given, hooks), hooks);
+}
+
+/** Gives back what planning opened. Idempotent. */
+export async function closePlan(plan: SessionPlan): Promise<void> {
+  await plan.backend.close();
+  await plan.prepared.close();
+}

@@ -102,6 +102,12 @@ describe('ropeTable', () => {
     expect(() => ropeTable(config, 5)).toThrow(expect.objectContaining({ code: 'unusable-rope-scaling' }));
   });
 
+  it('refuses more positions than angles can be reduced for', () => {
+    expect(() => ropeTable(llamaConfig({ rotary: 2 }), 2 ** 20 + 1)).toThrow(
+      expect.objectContaining({ code: 'too-many-positions' }),
+    );
+  });
+
   it('hashes the bytes of cosines and sines', () => {
     const table = ropeTable(llamaConfig(), 9);
     const hash = createHash('sha256').update(table.cosines).update(table.sines);

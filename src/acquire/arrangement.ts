@@ -52,7 +52,7 @@ export function arrange(request: ArrangeRequest, choice: Choice, budgetBytes: nu
   let current = leastArrangement(request, choice);
   const resident = new Set(current.resident);
   const optional = survey.matrices.filter((matrix) => matrix.treatment === 'dense' && !resident.has(matrix));
-  if (current.totalBytes > budgetBytes) return null;
+  if (current.totalBytes === Infinity || current.totalBytes > budgetBytes) return null;
   optional.sort((a, b) => a.rank - b.rank); // stable: forward order inside a rank
   let room = budgetBytes - current.totalBytes;
   for (const matrix of optional) {

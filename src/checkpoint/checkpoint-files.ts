@@ -26,7 +26,7 @@ const layouts = [
 ] as const;
 
 /** Files beside config and weights that decide what a model is given and when it stops. */
-const companionFiles = [
+export const companionFiles: readonly string[] = [
   'generation_config.json',
   'tokenizer.json',
   'tokenizer_config.json',

@@ -13,6 +13,7 @@ import type { ModelDescription } from './model-description.js';
 import { readModelConfig } from './read-config.js';
 import { readSafetensors } from './safetensors.js';
 import type { StoredTensor } from './stored-tensor.js';
+import { readTorchBin } from './torch-bin.js';
 import { openWeightFile, type WeightFile } from './weight-file.js';
 
 /** An opened Hugging Face checkpoint folder. Weights stay on disk; reads are by position. */
@@ -102,11 +103,8 @@ async function readTensors(
   return tensors;
 }
 
-async function readFile(layout: WeightLayout, file: WeightFile): Promise<StoredTensor[]> {
-  if (layout.format === 'torch') {
-    throw new DefectError('Torch files are read in the next change');
-  }
-  return readSafetensors(file);
+function readFile(layout: WeightLayout, file: WeightFile): Promise<StoredTensor[]> {
+  return layout.format === 'torch' ? readTorchBin(file) : readSafetensors(file);
 }
 
 async function readInside(

@@ -1,0 +1,49 @@
+import type { PlacedOp } from '../ops.js';
+import { attention, storeKv } from './attention.js';
+import { activate, add, gatedProduct } from './elementwise.js';
+import { activeInputs, activeOutputs, linear } from './linear.js';
+import { norm } from './norm.js';
+import type { OracleMemory } from './oracle-memory.js';
+import { compact, gather, rope } from './rows.js';
+
+/** Runs one op to its end. */
+export function runOp(memory: OracleMemory, { op, label }: PlacedOp): void {
+  switch (op.kind) {
+    case 'gather':
+      gather(memory, op);
+      break;
+    case 'linear':
+      linear(memory, op);
+      break;
+    case 'compact':
+      compact(memory, op);
+      break;
+    case 'active-inputs':
+      activeInputs(memory, op);
+      break;
+    case 'active-outputs':
+      activeOutputs(memory, op);
+      break;
+    case 'activate':
+      activate(memory, op);
+      break;
+    case 'gated-product':
+      gatedProduct(memory, op);
+      break;
+    case 'add':
+      add(memory, op);
+      break;
+    case 'norm':
+      norm(memory, op);
+      break;
+    case 'rope':
+      rope(memory, op);
+      break;
+    case 'store-kv':
+      storeKv(memory, op, label);
+      break;
+    case 'attention':
+      attention(memory, op);
+      break;
+  }
+}

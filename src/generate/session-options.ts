@@ -20,6 +20,8 @@ export interface SessionOptions {
   readonly kv: 'f16' | 'f32';
   /** Positions of a sequence; null: all that the model knows. */
   readonly contextPositions: number | null;
+  /** Take the model's positions where `contextPositions` is more, instead of refusing. */
+  readonly clampContext: boolean;
   /** Sequences that can be under way at once. */
   readonly slots: number;
   /** Prompt tokens of one pass. */
@@ -54,6 +56,7 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
     policy: 'phase',
     kv: 'f16',
     contextPositions: null,
+    clampContext: false,
     prefillChunk: 128,
     logitsRows: slots,
     slots,

@@ -209,6 +209,7 @@ function place(
 function contextPositions(options: SessionOptions, maxPositions: number): number {
   const capacity = options.contextPositions ?? maxPositions;
   if (capacity <= maxPositions) return capacity;
+  if (options.clampContext) return maxPositions;
   throw new UsageError(
     'context-too-long',
     `Cannot hold a context of ${capacity} positions: the model knows ${maxPositions}`,
@@ -230,7 +231,7 @@ export async function openSession(plan: SessionPlan, hooks: SessionHooks = {}): 
       capacity: kvShape.capacity,
       parallelism: backend.parallelism,
     });
-    const workspace = openWorkspace(allocator, prepared.description, workspacePlan);
+    const workspace = openWorkspace(allocator, workspacePlan);
     const kv = new KvCache(allocator, kvShape);
     const source = await openWeightSource({
       placement,

@@ -1,0 +1,78 @@
+import { formatByteSize } from '../base/byte-size.js';
+import type { GenerationOutcome } from '../generate/outcome.js';
+import type { Session } from '../generate/session.js';
+import { processUsage } from '../memory/process-usage.js';
+
+/** New tokens a second while decoding, over all requests; null with fewer than two tokens. */
+export function decodeTokensPerSecond({ requests, times, decodePasses }: GenerationOutcome): number | null {
+  const later = requests.reduce((sum, { tokenIds }) => sum + Math.max(0, tokenIds.length - 1), 0);
+  if (decodePasses === 0 || later === 0) return null;
+  return later / (Number(times.decodeNs) / 1e9);
+}
+
+/** Bytes that crossed the link while generating, for all causes but read-backs of results to the program itself. */
+export function movedWeightBytes({ bytes: { moved } }: GenerationOutcome): number {
+  return moved['dense-weights'] + moved['packet-rows'] + moved['embedding-rows'] + moved.indices;
+}
+
+/** The one object of `generate --json`. */
+export function runJson(session: Session, outcome: GenerationOutcome): unknown {
+  const requests = outcome.requests.map(
+    ({ promptTokenIds, text, tokenIds, finishReason, logitsDigests }) => ({
+      text,
+      tokenIds,
+      finishReason,
+      promptTokens: promptTokenIds.length,
+      digests: { logits: logitsDigests },
+    }),
+  );
+  const { placement } = session.plan;
+  const common = {
+    status: outcome.status,
+    policy: placement.policy,
+    regime: placement.regime,
+    backend: session.backend.info,
+    budgetBytes: placement.budgetBytes === null ? null : BigInt(placement.budgetBytes),
+    timings: {
+      openNs: session.openNs,
+      prefillNs: outcome.times.prefillNs,
+      decodeNs: outcome.times.decodeNs,
+      totalNs: outcome.times.totalNs,
+      timeToFirstTokenNs: outcome.times.timeToFirstTokenNs,
+      decodeTokensPerSecond: decodeTokensPerSecond(outcome),
+    },
+    bytes: {
+      moved: bigints(outcome.bytes.moved),
+      movedRows: bigints(outcome.bytes.movedRows),
+      setupMoved: bigints(session.setup.moved),
+      deviceRead: outcome.deviceReadBytes === null ? null : BigInt(outcome.deviceReadBytes),
+    },
+    peaks: {
+      heldBytes: BigInt(outcome.bytes.totalHeldPeak),
+      held: bigints(outcome.bytes.heldPeak),
+      residentSetBytes: BigInt(processUsage().peakResidentBytes),
+    },
+  };
+  return requests.length === 1 ? { ...requests[0], ...common } : { requests, ...common };
+}
+
+/** A line or two for people, after the text. */
+export function runSummary(session: Session, outcome: GenerationOutcome): string {
+  const { placement } = session.plan;
+  const rate = decodeTokensPerSecond(outcome);
+  const tokens = outcome.requests.reduce((sum, { tokenIds }) => sum + tokenIds.length, 0);
+  const first = outcome.times.timeToFirstTokenNs;
+  const parts = [
+    `${tokens} tokens`,
+    rate === null ? null : `${rate.toFixed(1)} tokens/s`,
+    first === null ? null : `first after ${(Number(first) / 1e6).toFixed(0)} ms`,
+    `moved ${formatByteSize(movedWeightBytes(outcome))}`,
+    `held at most ${formatByteSize(outcome.bytes.totalHeldPeak)}`,
+    `policy ${placement.policy}, regime ${placement.regime}, ${session.backend.info.kernels}`,
+  ];
+  return parts.filter((part) => part !== null).join(' | ');
+}
+
+function bigints(counts: Readonly<Record<string, number>>): Record<string, bigint> {
+  return Object.fromEntries(Object.entries(counts).map(([cause, count]) => [cause, BigInt(count)]));
+}

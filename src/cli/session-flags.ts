@@ -1,0 +1,82 @@
+import type { PolicyName } from '../acquire/policy.js';
+import { policyNames } from '../acquire/policy.js';
+import { UsageError } from '../base/errors.js';
+import type { SessionHooks, SessionOptions } from '../generate/session-options.js';
+import type { Progress } from './progress.js';
+import type { Terminal } from './terminal.js';
+import type { TraceFile } from './trace-file.js';
+
+/** What the flags of `flags.ts` that concern a session come to. */
+export interface SessionFlags {
+  readonly model: string;
+  readonly revision?: string | undefined;
+  readonly prepared?: string | undefined;
+  readonly budget?: number | undefined;
+  readonly policy?: string | undefined;
+  readonly backend: SessionOptions['backend'];
+  readonly kernels: SessionOptions['kernels'];
+  readonly threads?: number | undefined;
+  readonly kv: SessionOptions['kv'];
+  readonly ctxSize?: number | undefined;
+  readonly prefillChunk: number;
+}
+
+/** The session options that flags ask for; `policy` stands where the flag was not given. */
+export function sessionOptionsOf(
+  given: SessionFlags,
+  policy: PolicyName = 'phase',
+): Partial<SessionOptions> & { model: string } {
+  if (given.kernels !== 'auto' && given.backend !== 'cpu') {
+    throw new UsageError(
+      'option-without-effect',
+      `Cannot use --kernels ${given.kernels} with --backend ${given.backend}: only the cpu backend has a choice of kernels`,
+    );
+  }
+  if (given.threads !== undefined && given.backend === 'oracle') {
+    throw new UsageError(
+      'option-without-effect',
+      'Cannot use --threads with --backend oracle: the oracle computes in one thread',
+    );
+  }
+  return {
+    model: given.model,
+    revision: given.revision ?? null,
+    prepared: given.prepared ?? null,
+    budgetBytes: given.budget ?? Infinity,
+    policy: policyOf(given.policy, policy),
+    backend: given.backend,
+    kernels: given.kernels,
+    ...(given.threads === undefined ? {} : { threads: given.threads }),
+    kv: given.kv,
+    contextPositions: given.ctxSize ?? null,
+    prefillChunk: given.prefillChunk,
+  };
+}
+
+function policyOf(text: string | undefined, fallback: PolicyName): PolicyName {
+  if (text === undefined) return fallback;
+  const known = policyNames.find((name) => name === text);
+  if (known !== undefined) return known;
+  throw new UsageError(
+    'unknown-policy',
+    `Cannot use policy "${text}": want one of ${policyNames.join(', ')}`,
+    {
+      policy: text,
+    },
+  );
+}
+
+/** Hooks that show a session's progress and notes on the terminal, and its moves in `--trace`. */
+export function sessionHooks(
+  terminal: Terminal,
+  progress: Progress,
+  signal: AbortSignal,
+  trace: TraceFile | null,
+): SessionHooks {
+  return {
+    signal,
+    onProgress: (label, done, total) => progress.bytes(label, done, total),
+    onNote: (text) => terminal.note(`note: ${text}`),
+    ...(trace === null ? {} : { onMove: trace.sink }),
+  };
+}

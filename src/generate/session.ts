@@ -7,7 +7,7 @@ import { openBackend } from '../backend/open.js';
 import type { OpObserver } from '../backend/pass.js';
 import { BudgetError, UsageError } from '../base/errors.js';
 import { resolveModel } from '../checkpoint/hub.js';
-import { openOrPrepare } from '../checkpoint/open-or-prepare.js';
+import { openOrPrepare, type PreparePhase } from '../checkpoint/open-or-prepare.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
 import { openTokenizer, type Tokenizer } from '../checkpoint/tokenizer.js';
 import { BudgetedAllocator } from '../memory/budget.js';
@@ -21,6 +21,13 @@ import type { Engine } from './engine.js';
 import { Generation, type GenerationHooks } from './generation.js';
 import type { GenerateOptions } from './options.js';
 import { type SessionHooks, type SessionOptions, sessionOptions } from './session-options.js';
+
+/** What `onProgress` says of the phases of preparing. */
+export const prepareLabels: Readonly<Record<PreparePhase, string>> = {
+  hash: 'hashing the checkpoint',
+  pack: 'preparing weights',
+  verify: 'verifying prepared weights',
+};
 
 /** What a session is planned from: everything known before a weight is loaded. */
 export interface SessionPlan {
@@ -144,7 +151,8 @@ export async function planSession(
   const { prepared, notes } = await openOrPrepare(directory, {
     directory: options.prepared ?? undefined,
     signal: hooks.signal,
-    onProgress: (done, total) => hooks.onProgress?.('preparing weights', done, total),
+    onProgress: (done, total, phase) => hooks.onProgress?.(prepareLabels[phase], done, total),
+    onWait: ({ pid }) => hooks.onNote?.(`waiting for process ${pid}, which prepares the same checkpoint`),
   });
   let backend: Backend | null = null;
   try {

@@ -1,0 +1,121 @@
+import { Command } from '@commander-js/extra-typings';
+import type { Placement, WeightPath } from '../acquire/placement.js';
+import { formatByteSize } from '../base/byte-size.js';
+import { closePlan, planSession, type SessionPlan } from '../generate/session.js';
+import { flags } from './flags.js';
+import { plainTable } from './plain-table.js';
+import { Progress } from './progress.js';
+import { sessionHooks, sessionOptionsOf } from './session-flags.js';
+import { interruption } from './signals.js';
+import { openTerminal } from './terminal.js';
+
+/** `waybill plan`: what would lie where, and what each token would move, before any weight is loaded. */
+export function planCommand() {
+  return new Command('plan')
+    .description('show what stays resident, what moves, and what fits, before anything is loaded')
+    .addOption(flags.model())
+    .addOption(flags.revision())
+    .addOption(flags.prepared())
+    .addOption(flags.budget())
+    .addOption(flags.policy())
+    .addOption(flags.backend())
+    .addOption(flags.kernels())
+    .addOption(flags.threads())
+    .addOption(flags.kv())
+    .addOption(flags.ctxSize())
+    .addOption(flags.prefillChunk())
+    .addOption(flags.json())
+    .addOption(flags.quiet())
+    .action(async (given) => {
+      const terminal = openTerminal(given);
+      const progress = new Progress(terminal);
+      const { signal, dispose } = interruption();
+      const plan = await planSession(sessionOptionsOf(given), sessionHooks(terminal, progress, signal, null));
+      try {
+        progress.stop();
+        terminal.print(planText(plan));
+        if (terminal.json)
+          terminal.printJson({ placement: plan.placement, kv: plan.kvShape, backend: plan.backend.info });
+      } finally {
+        await closePlan(plan);
+        dispose();
+      }
+    });
+}
+
+const pathNames: Record<WeightPath, string> = {
+  resident: 'held, every row read',
+  'resident-sparse': 'held, rows of zero activations skipped',
+  streamed: 'streamed whole in every pass',
+  packets: 'rows of active neurons alone',
+};
+
+const regimeNames: Record<Placement['regime'], string> = {
+  resident: 'everything is held, nothing moves',
+  C: 'attention and first projections are held, second projections move',
+  B: 'first projections move too, in part or whole',
+  A: 'attention moves too',
+};
+
+function planText({ placement, options, backend }: SessionPlan): string {
+  const { budgetBytes, totalBytes, minimumBytes, moved } = placement;
+  const lines = [
+    `model      ${options.model}`,
+    `policy     ${placement.policy}`,
+    `regime     ${placement.regime}${placement.gated ? ', gated' : ''}: ${regimeNames[placement.regime]}`,
+    `kernels    ${backend.info.kernels} (${backend.info.reason}), ${backend.info.threads} threads`,
+    `budget     ${budgetBytes === null ? 'none' : bytesText(budgetBytes)}`,
+    `held       ${bytesText(totalBytes)}; this policy needs at least ${bytesText(minimumBytes)}`,
+    `a token    ${bytesText(moved.expectedBytes)}: dense ${formatByteSize(moved.denseDecodeBytes)}, rows ${formatByteSize(moved.expectedPacketBytes)} if ${(moved.activeShare * 100).toFixed(1)} % of neurons are active (${moved.activeShareSource}), embedding ${formatByteSize(moved.embeddingBytes)}`,
+  ];
+  if (placement.predictedMsPerToken !== null)
+    lines.push(`link time  ${placement.predictedMsPerToken.toFixed(2)} ms a token`);
+  return `${lines.join('\n')}\n\n${componentTable(placement)}\n\n${matrixTable(placement)}\n${denseNotes(placement)}`;
+}
+
+function bytesText(bytes: number): string {
+  return `${formatByteSize(bytes)} (${bytes} B)`;
+}
+
+function componentTable({ components }: Placement): string {
+  const table = plainTable(['held', 'cause', 'bytes']);
+  for (const { label, cause, bytes } of components)
+    table.push([label, cause, { hAlign: 'right', content: String(bytes) }]);
+  return table.toString();
+}
+
+/** Matrices by role and path, since layers mostly agree. */
+function matrixTable({ matrices }: Placement): string {
+  const groups = new Map<
+    string,
+    { role: string; prefill: WeightPath; decode: WeightPath; count: number; bytes: number }
+  >();
+  for (const { role, paths, bytes } of matrices) {
+    const key = `${role} ${paths.prefill} ${paths.decode}`;
+    const group = groups.get(key) ?? { role, ...paths, count: 0, bytes: 0 };
+    group.count++;
+    group.bytes += bytes;
+    groups.set(key, group);
+  }
+  const table = plainTable(['matrices', 'of role', 'bytes', 'prompt', 'new tokens']);
+  for (const { role, prefill, decode, count, bytes } of groups.values()) {
+    table.push([
+      count,
+      role,
+      { hAlign: 'right', content: String(bytes) },
+      pathNames[prefill],
+      pathNames[decode],
+    ]);
+  }
+  return table.toString();
+}
+
+function denseNotes({ matrices }: Placement): string {
+  return matrices
+    .filter(({ denseReason }) => denseReason !== null)
+    .map(
+      ({ id, denseReason }) =>
+        `note: ${id} is acquired densely: ${denseReason === 'dense-activation' ? 'its activations are dense' : 'it holds non-finite weights'}\n`,
+    )
+    .join('');
+}

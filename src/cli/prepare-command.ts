@@ -1,0 +1,62 @@
+import { Command } from '@commander-js/extra-typings';
+import { formatByteSize } from '../base/byte-size.js';
+import { resolveModel } from '../checkpoint/hub.js';
+import { openOrPrepare } from '../checkpoint/open-or-prepare.js';
+import { prepareLabels } from '../generate/session.js';
+import { flags } from './flags.js';
+import { Progress } from './progress.js';
+import { interruption } from './signals.js';
+import { openTerminal } from './terminal.js';
+
+/** `waybill prepare`: packs a checkpoint ahead of its first run, or checks what was packed. */
+export function prepareCommand() {
+  return new Command('prepare')
+    .description('pack a checkpoint into the layout that runs read; a first run does it by itself')
+    .addOption(flags.model())
+    .addOption(flags.revision())
+    .addOption(flags.prepared())
+    .option('--verify', 'hash every source file and every prepared tensor')
+    .addOption(flags.json())
+    .addOption(flags.quiet())
+    .action(async (given) => {
+      const terminal = openTerminal(given);
+      const progress = new Progress(terminal);
+      const { signal, dispose } = interruption();
+      try {
+        const { directory } = await resolveModel(given.model, {
+          revision: given.revision,
+          signal,
+          onProgress: ({ file, doneBytes, totalBytes }) =>
+            progress.bytes(`downloading ${file}`, doneBytes, totalBytes),
+        });
+        const { prepared, preparedNow, notes } = await openOrPrepare(directory, {
+          directory: given.prepared,
+          verify: given.verify,
+          signal,
+          onProgress: (done, total, phase) => progress.bytes(prepareLabels[phase], done, total),
+          onWait: ({ pid }) =>
+            terminal.note(`note: waiting for process ${pid}, which prepares the same checkpoint`),
+        });
+        progress.stop();
+        for (const note of notes) terminal.note(`note: ${note}`);
+        const { byteLength } = prepared.weightsFile;
+        terminal.print(
+          `${preparedNow ? 'prepared' : 'was prepared'}: ${prepared.directory} (${formatByteSize(byteLength)}, manifest ${prepared.manifestDigest})\n`,
+        );
+        if (terminal.json) {
+          terminal.printJson({
+            directory: prepared.directory,
+            preparedNow,
+            byteLength: BigInt(byteLength),
+            manifestDigest: prepared.manifestDigest,
+            sourceDigest: prepared.sourceDigest,
+            notes,
+          });
+        }
+        await prepared.close();
+      } finally {
+        progress.stop();
+        dispose();
+      }
+    });
+}

@@ -107,7 +107,7 @@ export class NullBackend implements Backend {
   }
 
   write(target: Span, bytes: Uint8Array): void {
-    if (bytes.byteLength > target.byteLength) {
+    if (bytes.byteLength !== target.byteLength) {
       throw new RangeError(`Cannot write ${bytes.byteLength} bytes to a span of ${target.byteLength}`);
     }
     this.#requireHeld(target);

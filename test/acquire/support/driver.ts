@@ -1,9 +1,14 @@
 import type { WeightSource } from '../../../src/acquire/weight-source.js';
 import type { Backend } from '../../../src/backend/backend.js';
-import { Pass } from '../../../src/backend/pass.js';
+import { type OpObserver, Pass } from '../../../src/backend/pass.js';
 import { isSparse } from '../../../src/checkpoint/model-config.js';
 import type { ModelDescription } from '../../../src/checkpoint/model-description.js';
 import { type Span, spanOf, subspan } from '../../../src/memory/buffers.js';
+
+/** What a test may watch or disturb. */
+export interface DriverHooks {
+  readonly observer?: OpObserver;
+}
 
 /**
  * Asks a source for a model's weights in the order of its description, as a forward pass does, with an FFN that is
@@ -14,6 +19,7 @@ export function driver(options: {
   backend: Backend;
   source: WeightSource;
   maxRows: number;
+  hooks?: DriverHooks;
 }) {
   const { description, backend, source, maxRows } = options;
   const { hiddenSize, ffnSize, vocabSize, activation } = description.config;
@@ -116,7 +122,7 @@ export function driver(options: {
   return {
     /** Runs a pass and returns the bytes of its logits (of its hidden rows without the head). */
     async pass(kind: 'prefill' | 'decode', ids: readonly number[], wantsHead = true): Promise<Uint8Array> {
-      const pass = new Pass(backend);
+      const pass = new Pass(backend, options.hooks?.observer ?? null);
       await source.begin(pass, kind);
       const result = await forward(pass, ids, wantsHead);
       await source.end(pass);

@@ -1,0 +1,257 @@
+import fc from 'fast-check';
+import { afterAll, beforeAll, expect, describe as group, test } from 'vitest';
+import type { Placement } from '../../src/acquire/placement.js';
+import { type PolicyName, policyNames } from '../../src/acquire/policy.js';
+import type { Backend } from '../../src/backend/backend.js';
+import type { StoredType } from '../../src/base/stored-type.js';
+import type { ModelDescription } from '../../src/checkpoint/model-description.js';
+import type { PreparedModel } from '../../src/checkpoint/prepared-model.js';
+import { describe, gatedConfig, optConfig } from './support/opt-shape.js';
+import { type NeuronState, writePrepared } from './support/prepared-file.js';
+import { seededRandom } from './support/random.js';
+import { openOracle, openSession, plan, type ScriptPass, traceSums } from './support/session.js';
+
+const maxRows = 4;
+let backend: Backend;
+beforeAll(async () => {
+  backend = await openOracle();
+});
+afterAll(async () => {
+  await backend.close();
+});
+
+const activities = ['none', 'one', 'few', 'half', 'all'] as const;
+type Activity = (typeof activities)[number];
+
+function neuronStates(activity: Activity, ffnSize: number, seed: number) {
+  const random = seededRandom(seed);
+  const few = new Set(
+    Array.from({ length: Math.ceil(0.03 * ffnSize) }, () => Math.floor(random() * ffnSize)),
+  );
+  const one = Math.floor(random() * ffnSize);
+  return (layer: number, neuron: number): NeuronState => {
+    switch (activity) {
+      case 'none':
+        return 'off';
+      case 'one':
+        return neuron === one ? 'on' : 'off';
+      case 'few':
+        return few.has((neuron + layer) % ffnSize) ? 'on' : 'off';
+      case 'half':
+        return 'mixed';
+      case 'all':
+        return 'on';
+    }
+  };
+}
+
+interface Case {
+  readonly gated: boolean;
+  readonly type: StoredType;
+  readonly hiddenSize: number;
+  readonly ffnSize: number;
+  readonly vocabSize: number;
+  readonly activity: Activity;
+  readonly seed: number;
+  readonly policy: PolicyName;
+  /** Between the minimum (0) and what would hold the whole model (1). */
+  readonly room: number;
+  readonly keepRows: boolean;
+}
+
+const cases: fc.Arbitrary<Case> = fc.record({
+  gated: fc.boolean(),
+  type: fc.constantFrom<StoredType>('f32', 'f16', 'bf16'),
+  hiddenSize: fc.constantFrom(8, 20, 132),
+  ffnSize: fc.constantFrom(60, 128, 300, 420),
+  vocabSize: fc.constantFrom(17, 90),
+  activity: fc.constantFrom(...activities),
+  seed: fc.integer({ min: 0, max: 2 ** 31 }),
+  policy: fc.constantFrom(...policyNames),
+  room: fc.oneof(fc.constantFrom(0, 1), fc.double({ min: 0, max: 1, noNaN: true })),
+  keepRows: fc.boolean(),
+});
+
+function descriptionOf({ gated, type, hiddenSize, ffnSize, vocabSize }: Case): ModelDescription {
+  const shape = { hiddenSize, ffnSize, layers: 2, heads: 2, vocabSize, maxPositions: 20 };
+  return describe(gated ? gatedConfig(shape) : optConfig(shape), type);
+}
+
+function script(seed: number, vocabSize: number): ScriptPass[] {
+  const random = seededRandom(seed);
+  const ids = (count: number) => Array.from({ length: count }, () => Math.floor(random() * vocabSize));
+  return [
+    { kind: 'prefill', ids: ids(1 + Math.floor(random() * 2)), wantsHead: false },
+    { kind: 'prefill', ids: ids(maxRows), wantsHead: true },
+    { kind: 'decode', ids: ids(1), wantsHead: true },
+    { kind: 'decode', ids: ids(2), wantsHead: true },
+    { kind: 'prefill', ids: ids(2), wantsHead: true },
+    { kind: 'decode', ids: ids(1), wantsHead: true },
+  ];
+}
+
+interface Outcome {
+  readonly outputs: readonly Uint8Array[];
+  /** Unions of active neurons over the rows of each pass, summed over layers and matrices. */
+  readonly activeByPass: readonly number[];
+}
+
+/** The reference: everything resident, every row read; counts activity by itself. */
+async function reference(prepared: PreparedModel, passes: readonly ScriptPass[]): Promise<Outcome> {
+  const session = await openSession(backend, prepared, plan(prepared, 'resident', maxRows));
+  const activeByPass: number[] = [];
+  const drive = session.drive({
+    observer: async ({ op }, where) => {
+      const x = op.kind === 'activate' ? op.x : op.kind === 'gated-product' ? op.gate : null;
+      if (x === null) return;
+      const { ffnSize } = prepared.description.config;
+      const values = new Float32Array((await where.read(x)).slice().buffer);
+      const active = new Set<number>();
+      values.forEach((value, index) => {
+        if (value !== 0) active.add(index % ffnSize);
+      });
+      activeByPass[activeByPass.length - 1]! += active.size;
+    },
+  });
+  const outputs: Uint8Array[] = [];
+  for (const { kind, ids, wantsHead } of passes) {
+    activeByPass.push(0);
+    outputs.push(await drive.pass(kind, ids, wantsHead));
+  }
+  drive.close();
+  await session.source.close();
+  return { outputs, activeByPass };
+}
+
+async function check(options: Case): Promise<void> {
+  const description = descriptionOf(options);
+  const { activity, seed, policy, room, keepRows } = options;
+  const states = neuronStates(activity, description.config.ffnSize, seed);
+  const prepared = writePrepared(description, seed, states);
+  try {
+    const passes = script(seed, description.config.vocabSize);
+    const expected = await reference(prepared, passes);
+    const full = plan(prepared, 'resident', maxRows).totalBytes;
+    const { minimumBytes } = plan(prepared, policy, maxRows, { keepRows });
+    const budgetBytes = minimumBytes + Math.floor(room * Math.max(0, full - minimumBytes));
+    const placement = plan(prepared, policy, maxRows, { budgetBytes, keepRows });
+    expect(placement.totalBytes).toBeLessThanOrEqual(budgetBytes);
+
+    const session = await openSession(backend, prepared, placement);
+    const { ledger, source } = session;
+    expect(ledger.totalHeld).toBe(placement.totalBytes);
+    for (const cause of ['dense-weights', 'packet-rows', 'kept-rows', 'staging', 'indices'] as const) {
+      const planned = placement.components.filter((component) => component.cause === cause);
+      expect(ledger.totals().held[cause]).toBe(planned.reduce((sum, { bytes }) => sum + bytes, 0));
+    }
+    const drive = session.drive();
+    for (const [index, { kind, ids, wantsHead }] of passes.entries()) {
+      const output = await drive.pass(kind, ids, wantsHead);
+      expect(Buffer.compare(output, expected.outputs[index]!), `pass ${index}`).toBe(0);
+    }
+    await source.reset();
+    checkMoves(placement, expected, passes, session);
+    drive.close();
+    await source.close();
+    expect(ledger.totalHeld).toBe(0);
+    expect(ledger.totals().totalHeldPeak).toBe(placement.totalBytes);
+  } finally {
+    await prepared.close();
+  }
+}
+
+function checkMoves(
+  placement: Placement,
+  expected: Outcome,
+  passes: readonly ScriptPass[],
+  { ledger, records, source }: Awaited<ReturnType<typeof openSession>>,
+): void {
+  const totals = ledger.totals();
+  expect(traceSums(records)).toEqual({ moved: totals.moved, movedRows: totals.movedRows });
+  expect(records.map(({ sequence }) => sequence)).toEqual(records.map((_, index) => index + 1));
+  const stats = source.stats();
+  const layerSum = (key: 'activeRows' | 'movedRows' | 'keptHits') =>
+    stats.layers.reduce((sum, layer) => sum + layer[key], 0);
+
+  // Packets: every active row of the passes that use them was moved or found.
+  const fed = placement.matrices.some(({ arena }) => arena !== null);
+  const usesPackets = (kind: 'prefill' | 'decode') =>
+    placement.matrices.some(({ paths }) => paths[kind] === 'packets');
+  const active = passes.reduce(
+    (sum, { kind }, index) => sum + (usesPackets(kind) ? expected.activeByPass[index]! : 0),
+    0,
+  );
+  expect(layerSum('activeRows')).toBe(active);
+  expect(layerSum('movedRows') + layerSum('keptHits')).toBe(active);
+  expect(totals.movedRows['packet-rows']).toBe(layerSum('movedRows'));
+  const rowBytes = placement.arenas[0]?.rowBytes ?? 0;
+  expect(totals.moved['packet-rows']).toBe(layerSum('movedRows') * rowBytes);
+  expect(records.some(({ cause }) => cause === 'active-set-readback')).toBe(fed);
+
+  // Streams: what was used is what the placement says, what was dropped is charged, too.
+  const streamedBytes = passes.reduce(
+    (sum, { kind, wantsHead }) =>
+      sum +
+      placement.matrices
+        .filter(({ paths, role }) => paths[kind] === 'streamed' && (wantsHead || role !== 'head'))
+        .reduce((bytes, matrix) => bytes + matrix.bytes, 0),
+    0,
+  );
+  expect(stats.streamUsedBytes).toBe(streamedBytes);
+  expect(totals.moved['dense-weights']).toBe(stats.streamUsedBytes + stats.streamDroppedBytes);
+
+  switch (placement.policy) {
+    case 'resident':
+    case 'resident-sparse':
+      expect(placement.regime).toBe('resident');
+      expect(new Set(records.map(({ cause }) => cause))).toEqual(new Set(['setup']));
+      break;
+    case 'stream':
+      for (const matrix of placement.matrices.filter(({ role }) => role === 'second' || role === 'up')) {
+        const seen = new Set(records.filter(({ id }) => id === matrix.id).map(({ pass }) => pass));
+        for (let pass = 1; pass <= passes.length; pass += 1) expect(seen).toContain(pass);
+      }
+      expect(totals.moved['packet-rows']).toBe(0);
+      break;
+    case 'packets':
+      for (const { role, paths } of placement.matrices) {
+        if (role !== 'second' && role !== 'up') continue;
+        expect(['packets', 'resident-sparse']).toContain(paths.prefill);
+        expect(paths.decode).toBe(paths.prefill);
+      }
+      break;
+    case 'phase':
+      for (const { role, paths } of placement.matrices) {
+        if (role !== 'second' && role !== 'up') continue;
+        expect([
+          ['streamed', 'packets'],
+          ['resident', 'resident-sparse'],
+        ]).toContainEqual([paths.prefill, paths.decode]);
+      }
+      break;
+  }
+}
+
+group('every policy gives the bytes of the resident model', () => {
+  test('over random shapes, activities and budgets', async () => {
+    await fc.assert(fc.asyncProperty(cases, check), { numRuns: 40, seed: 20261130 });
+  });
+
+  test.each(policyNames.flatMap((policy) => activities.map((activity) => [policy, activity] as const)))(
+    '%s, %s active, at the minimum, one byte above, and with all the room',
+    async (policy, activity) => {
+      const base = {
+        type: 'f16',
+        hiddenSize: 12,
+        ffnSize: 300,
+        vocabSize: 17,
+        seed: 7,
+        keepRows: true,
+      } as const;
+      const rooms = policy.startsWith('resident') ? [0] : [0, 1e-5, 0.5, 1];
+      for (const gated of [false, true]) {
+        for (const room of rooms) await check({ ...base, policy, activity, gated, room });
+      }
+    },
+  );
+});

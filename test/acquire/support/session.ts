@@ -1,0 +1,66 @@
+import { openWeightSource } from '../../../src/acquire/open.js';
+import type { Placement } from '../../../src/acquire/placement.js';
+import { type PlacementRequest, planPlacement } from '../../../src/acquire/plan.js';
+import type { PolicyName } from '../../../src/acquire/policy.js';
+import type { Backend } from '../../../src/backend/backend.js';
+import { openBackend } from '../../../src/backend/open.js';
+import type { PreparedModel } from '../../../src/checkpoint/prepared-model.js';
+import { moveCauses } from '../../../src/memory/causes.js';
+import { Ledger } from '../../../src/memory/ledger.js';
+import { MoveTrace, type TraceRecord } from '../../../src/memory/trace.js';
+import { type DriverHooks, driver } from './driver.js';
+
+/** One forward pass of a script. */
+export interface ScriptPass {
+  readonly kind: 'prefill' | 'decode';
+  readonly ids: readonly number[];
+  readonly wantsHead: boolean;
+}
+
+export function openOracle(): Promise<Backend> {
+  return openBackend({ name: 'oracle', threads: 1, kernels: 'auto' });
+}
+
+export function plan(
+  prepared: PreparedModel,
+  policy: PolicyName,
+  maxRows: number,
+  extra: Partial<PlacementRequest> = {},
+): Placement {
+  return planPlacement({
+    description: prepared.description,
+    tensor: (id) => prepared.tensor(id),
+    policy,
+    budgetBytes: Infinity,
+    fixed: [],
+    maxRows,
+    ...extra,
+  });
+}
+
+/** A source opened over a placement, with its ledger and the trace of its moves. */
+export async function openSession(backend: Backend, prepared: PreparedModel, placement: Placement) {
+  const records: TraceRecord[] = [];
+  const ledger = new Ledger(new MoveTrace((record) => records.push(record)).record);
+  const source = await openWeightSource({ placement, backend, prepared, ledger });
+  const { description } = prepared;
+  return {
+    ledger,
+    records,
+    source,
+    drive: (hooks: DriverHooks = {}) =>
+      driver({ description, backend, source, maxRows: placement.maxRows, hooks }),
+  };
+}
+
+/** Sums of a trace, in the form of the ledger's counters. */
+export function traceSums(records: readonly TraceRecord[]) {
+  const sum = (key: 'bytes' | 'rows') =>
+    Object.fromEntries(
+      moveCauses.map((cause) => [
+        cause,
+        records.filter((record) => record.cause === cause).reduce((total, record) => total + record[key], 0),
+      ]),
+    );
+  return { moved: sum('bytes'), movedRows: sum('rows') };
+}

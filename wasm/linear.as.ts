@@ -1,0 +1,66 @@
+import { takeTicket, threads } from './control.as';
+import { productTile } from './product.as';
+import {
+  describeActiveInputs,
+  describeActiveOutputs,
+  describeLinear,
+  outputMajor,
+  outputs,
+  rows,
+  type,
+} from './projection.as';
+import { TYPE_BF16, TYPE_F32 } from './program.as';
+import { inputMajorRange, outputMajorRange } from './vector.as';
+
+export function linear(op: usize, opIndex: i32): void {
+  describeLinear(op);
+  run(opIndex);
+}
+
+export function activeInputs(op: usize, opIndex: i32): void {
+  describeActiveInputs(op);
+  run(opIndex);
+}
+
+export function activeOutputs(op: usize, opIndex: i32): void {
+  describeActiveOutputs(op);
+  run(opIndex);
+}
+
+function run(opIndex: i32): void {
+  if (type == TYPE_F32) runTyped<f32>(opIndex);
+  else if (type == TYPE_BF16) runTyped<i16>(opIndex);
+  else runTyped<u16>(opIndex);
+}
+
+function runTyped<W>(opIndex: i32): void {
+  if (rows == 1) {
+    const width = pieceWidth(16, outputMajor ? 64 : 2048);
+    for (;;) {
+      const first = takeTicket(opIndex) * width;
+      if (first >= outputs) return;
+      const count = min<i32>(width, outputs - first);
+      if (outputMajor) outputMajorRange<W>(first, count);
+      else inputMajorRange<W>(first, count);
+    }
+  }
+  const width = pieceWidth(8, 256);
+  const pieces = (outputs + width - 1) / width;
+  const chunks = (rows + 255) / 256;
+  for (;;) {
+    const ticket = takeTicket(opIndex);
+    if (ticket >= pieces * chunks) return;
+    const first = (ticket / chunks) * width;
+    const row = (ticket % chunks) * 256;
+    productTile<W>(first, min<i32>(width, outputs - first), row, min<i32>(256, rows - row));
+  }
+}
+
+/** Outputs of one piece of work: a multiple of `step` up to `largest`, about four pieces a thread. */
+// @ts-ignore: decorator
+@inline
+function pieceWidth(step: i32, largest: i32): i32 {
+  const pieces = threads() == 1 ? 1 : 4 * threads();
+  const width = (outputs + pieces - 1) / pieces;
+  return max<i32>(step, min<i32>(largest, ((width + step - 1) / step) * step));
+}

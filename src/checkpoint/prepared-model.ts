@@ -1,5 +1,6 @@
 import type { StoredType } from '../base/stored-type.js';
 import type { ModelDescription } from './model-description.js';
+import type { NonFiniteWeights } from './non-finite.js';
 
 /** One tensor of the prepared form, as its manifest lists it (docs/formats/prepared.md). */
 export interface PreparedTensor {
@@ -12,6 +13,8 @@ export interface PreparedTensor {
   readonly sha256: string;
   /** False where the tensor holds an infinity or NaN: such a matrix is always acquired densely. */
   readonly finite: boolean;
+  /** How many such weights, and the first by its place in the checkpoint's own tensor. */
+  readonly nonFinite?: NonFiniteWeights | null;
 }
 
 /** An opened prepared directory: one manifest, one weights file, verified against its source checkpoint. */
@@ -23,7 +26,11 @@ export interface PreparedModel {
   /** SHA-256 over the source checkpoint's file digests. */
   readonly sourceDigest: string;
   /** Files of the source checkpoint by SHA-256, for receipts. */
-  readonly sourceFiles: readonly { readonly name: string; readonly byteLength: number; readonly sha256: string }[];
+  readonly sourceFiles: readonly {
+    readonly name: string;
+    readonly byteLength: number;
+    readonly sha256: string;
+  }[];
   readonly weightsFile: { readonly path: string; readonly descriptor: number; readonly byteLength: number };
   /** Throws `DefectError` for an unknown id. */
   tensor(id: string): PreparedTensor;

@@ -82,7 +82,7 @@ async function runGenerate(given: GenerateFlags): Promise<void> {
     progress.stop();
     const logits = given.logits === undefined ? null : new LogitsFile(given.logits, session.vocabSize);
     try {
-      session.observer = recorder?.observer ?? null;
+      session.observer = recorder?.observer(() => session.ledger.pass) ?? null;
       const startedAt = new Date();
       const generation = session.generate(prompts, options, {
         signal,

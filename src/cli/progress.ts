@@ -12,12 +12,14 @@ export class Progress {
     this.#terminal = terminal;
   }
 
-  /** Shows how far the work named `label` has come; begins a new bar when the label changes. */
+  /** Shows how far the work named `label` has come, in bytes; begins a new bar when the label changes. */
   bytes(label: string, done: number, total: number): void {
-    if (this.#terminal.quiet || total === 0) return;
-    if (this.#label !== label) this.#begin(label, total);
-    this.#bar?.update(done, { shown: `${formatByteSize(done)} of ${formatByteSize(total)}` });
-    if (done >= total) this.stop();
+    this.#show(label, done, total, formatByteSize);
+  }
+
+  /** The same for things that are counted. */
+  items(label: string, done: number, total: number): void {
+    this.#show(label, done, total, String);
   }
 
   stop(): void {
@@ -26,11 +28,18 @@ export class Progress {
     this.#label = '';
   }
 
-  #begin(label: string, total: number): void {
+  #show(label: string, done: number, total: number, format: (amount: number) => string): void {
+    if (this.#terminal.quiet || total === 0) return;
+    if (this.#label !== label) this.#begin(label, total, format);
+    this.#bar?.update(done, { shown: `${format(done)} of ${format(total)}` });
+    if (done >= total) this.stop();
+  }
+
+  #begin(label: string, total: number, format: (amount: number) => string): void {
     this.stop();
     this.#label = label;
     if (process.stderr.isTTY !== true) {
-      this.#terminal.note(`${label} (${formatByteSize(total)})`);
+      this.#terminal.note(`${label} (${format(total)})`);
       return;
     }
     this.#bar = new SingleBar(

@@ -1,7 +1,9 @@
 import { createHash } from 'node:crypto';
 import { type FileHandle, mkdir, open } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Backend } from '../backend/backend.js';
 import { outputOf } from '../backend/op-output.js';
+import type { PlacedOp } from '../backend/ops.js';
 import type { OpObserver } from '../backend/pass.js';
 import { storageError } from '../base/atomic-file.js';
 import { UsageError } from '../base/errors.js';
@@ -9,6 +11,8 @@ import { UsageError } from '../base/errors.js';
 /** One op of a recorded run; its values lie in `values.bin`, F32 little-endian (docs/formats/op-trace.md). */
 export interface OpRecord {
   readonly sequence: number;
+  /** Forward pass, counted from 1. */
+  readonly pass: number;
   readonly label: string;
   readonly kind: string;
   readonly sha256: string;
@@ -47,12 +51,18 @@ export class OpRecorder {
     }
   }
 
-  readonly observer: OpObserver = async ({ label, op }, backend) => {
+  /** Records every op; `pass` tells the number of the running pass. */
+  observer(pass: () => number): OpObserver {
+    return (placed, backend) => this.#record(pass(), placed, backend);
+  }
+
+  async #record(pass: number, { label, op }: PlacedOp, backend: Backend): Promise<void> {
     const output = outputOf(op);
     if (output === null) return;
     const bytes = await backend.read(output);
     const record: OpRecord = {
       sequence: this.#sequence++,
+      pass,
       label,
       kind: op.kind,
       sha256: createHash('sha256').update(bytes).digest('hex'),
@@ -66,7 +76,7 @@ export class OpRecorder {
     } catch (error) {
       throw storageError(error, 'record ops in', this.#directory, this.#byteOffset);
     }
-  };
+  }
 
   async close(): Promise<void> {
     await this.#index.close();

@@ -128,6 +128,23 @@ export function driver(options: {
       await source.end(pass);
       return (await backend.read(result)).slice();
     },
+    /** Begins a pass, asks for the first matrices, and never ends it. */
+    async abandon(ids: readonly number[]): Promise<void> {
+      const pass = new Pass(backend);
+      await source.begin(pass, 'decode');
+      const rows = ids.length;
+      const x = span('input', rows, hiddenSize);
+      await source.gather(pass, { id: 'token-embedding', ids, out: x });
+      const ffn = span('ffn', rows, ffnSize);
+      await source.linear(pass, { id: 'layers.0.first', rows, x, out: ffn, residual: null });
+      await source.sparseLinear(pass, {
+        id: 'layers.0.second',
+        rows,
+        x: ffn,
+        out: span('hidden-0', rows, hiddenSize),
+        residual: null,
+      });
+    },
     close(): void {
       for (const { buffer } of spans.values()) backend.release(buffer);
       spans.clear();

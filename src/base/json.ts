@@ -57,6 +57,7 @@ function decode(bytes: Uint8Array, name: string): string {
 
 const number = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
 const word = /-?[A-Za-z0-9_.+-]+/y;
+const wordCharacter = /[A-Za-z0-9_.+-]/;
 const escapes: Readonly<Record<string, string>> = {
   '"': '"',
   '\\': '\\',
@@ -196,16 +197,15 @@ class Parser {
 
   private number(): number {
     number.lastIndex = this.at;
-    const match = number.exec(this.text);
-    word.lastIndex = this.at;
-    const whole = word.exec(this.text)?.[0];
-    if (match === null || match[0] !== whole)
+    const match = number.exec(this.text)?.[0];
+    if (match === undefined || wordCharacter.test(this.text.charAt(this.at + match.length))) {
       this.fail('json-syntax', `found ${this.found()}, a value is wanted`);
-    const value = Number(match[0]);
-    if (!Number.isFinite(value)) {
-      this.fail('json-number-range', `the number ${match[0].slice(0, 40)} is beyond binary64`);
     }
-    this.at += match[0].length;
+    const value = Number(match);
+    if (!Number.isFinite(value)) {
+      this.fail('json-number-range', `the number ${match.slice(0, 40)} is beyond binary64`);
+    }
+    this.at += match.length;
     return value;
   }
 

@@ -31,14 +31,12 @@ export const tokenId = z
   })
   .nullish();
 
+const isTokenId = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0;
+
 /** One token id, a list of them, or null. */
 export const tokenIds = z
-  .union(
-    [
-      z.number().refine((value) => Number.isSafeInteger(value) && value >= 0),
-      z.array(z.number().refine((value) => Number.isSafeInteger(value) && value >= 0)),
-      z.null(),
-    ],
+  .custom<number | number[] | null>(
+    (value) => value === null || isTokenId(value) || (Array.isArray(value) && value.every(isTokenId)),
     { error: 'a token id, a list of token ids, or null' },
   )
   .optional();

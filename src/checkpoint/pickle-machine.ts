@@ -14,10 +14,11 @@ const mark = Symbol('mark');
 type Entry = PickleValue | typeof mark;
 
 /**
- * A tensor takes some 30 pushes and 6 containers, so these allow 10^5 tensors a file, and keep a pickle of nothing but
- * one-byte opcodes below a few hundred MB.
+ * A tensor takes some 30 pushes, 10 memo entries and 6 containers, so these allow 10^5 tensors a file, and keep a pickle
+ * of nothing but one-byte opcodes below a few hundred MB.
  */
 const mostPushes = 4_000_000;
+const mostMemo = 1_200_000;
 const mostContainers = 700_000;
 
 /** Stack and memo of an unpickler; opcodes are methods here, their bytes are in pickle.ts. */
@@ -131,7 +132,7 @@ export class PickleMachine {
   }
 
   remember(index: number): void {
-    if (this.memo.size >= mostPushes) throw this.tooLarge();
+    if (this.memo.size >= mostMemo) throw this.tooLarge();
     this.memo.set(index, this.top());
   }
 
@@ -191,7 +192,7 @@ export class PickleMachine {
   private tooLarge(): InputError {
     return new InputError(
       'pickle-too-large',
-      `Reading the pickle of "${this.file}" failed at byte ${this.cursor.at}: it makes more than ${mostPushes} values or ${mostContainers} containers`,
+      `Reading the pickle of "${this.file}" failed at byte ${this.cursor.at}: it makes more than ${mostPushes} values, ${mostMemo} of them to recall, or ${mostContainers} containers`,
       { file: this.file },
     );
   }

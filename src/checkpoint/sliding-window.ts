@@ -35,7 +35,7 @@ export function refuseSlidingWindow(
       { layerType: unknown },
     );
   }
-  const window = windowInUse(config, variant, layers);
+  const window = windowInUse(fields, variant, layers);
   if (window !== null && window < maxPositions) {
     throw new InputError(
       'sliding-window',
@@ -45,8 +45,7 @@ export function refuseSlidingWindow(
   }
 }
 
-function windowInUse(config: JsonObject, variant: LlamaVariant, layers: number): number | null {
-  const fields = readFields(schema, config, 'config.json');
+function windowInUse(fields: z.infer<typeof schema>, variant: LlamaVariant, layers: number): number | null {
   // transformers' configuration classes of Mistral and Qwen2 fill in a window of 4,096.
   const window = fields.sliding_window === undefined ? 4096 : fields.sliding_window;
   const byType = fields.layer_types?.includes('sliding_attention');
@@ -57,6 +56,6 @@ function windowInUse(config: JsonObject, variant: LlamaVariant, layers: number):
       if (fields.use_sliding_window !== true) return null;
       return (byType ?? layers > (fields.max_window_layers ?? 28)) ? window : null;
     case 'none':
-      return byType === true ? (window ?? 0) : null;
+      return byType === true ? (fields.sliding_window ?? 0) : null;
   }
 }

@@ -25,7 +25,7 @@ export async function readZipEntries(file: WeightFile): Promise<ReadonlyMap<stri
     if (cause instanceof InputError || cause instanceof ExecutionError) throw cause;
     throw new InputError(
       'zip-malformed',
-      `Reading "${file.name}" failed: ${(cause as Error).message}`,
+      `Reading "${file.name}" failed: ${(cause as Error).message.replace(/[.?]$/, '')}`,
       { file: file.name },
       { cause },
     );

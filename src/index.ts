@@ -1,0 +1,48 @@
+/**
+ * The library: everything that the command line does, as functions. Start with `openModel`; `planSession` shows what
+ * would happen before anything is loaded.
+ */
+
+export type { Placement } from './acquire/placement.js';
+export { type PolicyName, policyNames } from './acquire/policy.js';
+export { formatByteSize, parseByteSize } from './base/byte-size.js';
+export {
+  BudgetError,
+  ExecutionError,
+  exitCodes,
+  InputError,
+  InterruptedError,
+  NumericsError,
+  SetupError,
+  TamperedError,
+  UsageError,
+  WaybillError,
+} from './base/errors.js';
+export { type Checkpoint, openCheckpoint } from './checkpoint/checkpoint.js';
+export { resolveModel } from './checkpoint/hub.js';
+export { openOrPrepare } from './checkpoint/open-or-prepare.js';
+export { openTokenizer, type Tokenizer } from './checkpoint/tokenizer.js';
+export { Generation, type GenerationHooks } from './generate/generation.js';
+export { type GenerateOptions, generateOptions } from './generate/options.js';
+export type {
+  FinishReason,
+  GenerationOutcome,
+  GenerationTimes,
+  RequestOutcome,
+  TokenEvent,
+} from './generate/outcome.js';
+export { type Score, scoreTokens } from './generate/score.js';
+export {
+  closePlan,
+  openModel,
+  openSession,
+  planSession,
+  Session,
+  type SessionPlan,
+} from './generate/session.js';
+export { type SessionHooks, type SessionOptions, sessionOptions } from './generate/session-options.js';
+export { mainPath } from './main-path.js';
+export { generateKeyPair, parsePrivateKey, parsePublicKey } from './receipt/dsse.js';
+export { type RunFacts, runPredicate, sessionSubjects } from './receipt/run-record.js';
+export { receiptLine, runStatement, writeReceipt } from './receipt/seal.js';
+export { type Claim, type Verification, type VerifyOptions, verifyReceipt } from './receipt/verify.js';

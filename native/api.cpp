@@ -14,7 +14,7 @@ int wb_interface_version() { return wbInterfaceVersion; }
 int wb_instruction_sets() { return instructionSets(); }
 
 static RunJob runnerOf(int set) {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(WAYBILL_PLAIN_VECTORS)
   if (set == setAvx2) return waybill_run_avx2;
   if (set == setAvx512) return waybill_run_avx512;
 #endif
@@ -22,7 +22,7 @@ static RunJob runnerOf(int set) {
 }
 
 static SumFloats summerOf(int set) {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(WAYBILL_PLAIN_VECTORS)
   if (set == setAvx2) return waybill_sum_avx2;
   if (set == setAvx512) return waybill_sum_avx512;
 #endif

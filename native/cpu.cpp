@@ -1,6 +1,6 @@
 #include "cpu.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(WAYBILL_PLAIN_VECTORS)
 #include <cpuid.h>
 #include <stdint.h>
 

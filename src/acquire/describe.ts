@@ -1,4 +1,4 @@
-import { type Arrangement, type ArrangeRequest, streams } from './arrangement.js';
+import type { Arrangement, ArrangeRequest } from './arrangement.js';
 import { defaultActiveShare, expectedBytes } from './moved-bytes.js';
 import type { PlacedMatrix, PlacedTable, Placement, Regime, WeightPath } from './placement.js';
 import type { PlacementRequest } from './plan.js';
@@ -83,17 +83,21 @@ function placeTables({ survey }: ArrangeRequest, { tokenPath }: Arrangement): Pl
   return [token, position];
 }
 
-function regimeOf({ survey, policy }: ArrangeRequest, { resident }: Arrangement): Regime {
+/** Regimes go by bytes: which small matrix gave way to a staging slot says little. */
+function regimeOf({ survey }: ArrangeRequest, { resident }: Arrangement): Regime {
   const moving = survey.matrices.filter((matrix) => !resident.has(matrix));
   if (moving.length === 0) return 'resident';
-  const rolesStreamed = new Set(
-    moving.filter((matrix) => streams(matrix, false, policy)).map(({ description }) => description.role),
+  const dense = survey.matrices.filter(
+    ({ description }) => description.role !== 'up' && description.role !== 'second',
   );
-  const anyOf = (...roles: SurveyedMatrix['description']['role'][]) =>
-    roles.some((role) => rolesStreamed.has(role));
-  if (anyOf('query', 'key', 'value', 'output')) return 'A';
-  return anyOf('first', 'gate', 'head', 'project-in', 'project-out') ? 'B' : 'C';
+  const bytesOf = (matrices: readonly SurveyedMatrix[]) =>
+    matrices.reduce((sum, { bytes }) => sum + bytes, 0);
+  const held = bytesOf(dense.filter((matrix) => resident.has(matrix)));
+  if (held === bytesOf(dense)) return 'C';
+  return held >= bytesOf(dense.filter(({ description }) => attentionRoles.has(description.role))) ? 'B' : 'A';
 }
+
+const attentionRoles: ReadonlySet<string> = new Set(['query', 'key', 'value', 'output']);
 
 function deepFreeze<Value>(value: Value): Value {
   if (typeof value === 'object' && value !== null && !Object.isFrozen(value)) {

@@ -78,8 +78,8 @@ export interface LinkRates {
 }
 
 /**
- * Regimes of DESIGN.md. `resident`: nothing moves. `C`: only rows of neurons move. `B`: the attention projections are
- * resident, first projections, gates or the head are not all. `A`: attention projections move, too.
+ * What moves in every pass. `resident`: nothing. `C`: rows of neurons alone. `B`: first projections, gates or the head,
+ * too; as many dense bytes are held as the attention projections have. `A`: fewer are.
  */
 export type Regime = 'resident' | 'A' | 'B' | 'C';
 

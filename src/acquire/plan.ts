@@ -62,7 +62,8 @@ export function planPlacement(request: PlacementRequest): Placement {
   const fitting = choices
     .map((choice) => arrange(arranging, choice, budgetBytes))
     .filter((arrangement) => arrangement !== null);
-  const best = chooseArrangement(fitting, arranging, share);
+  const whole = fitting.find(({ choice }) => choice.wholeModel);
+  const best = whole ?? chooseArrangement(fitting, arranging, share);
   return describePlacement(request, arranging, best, smallest.totalBytes);
 }
 

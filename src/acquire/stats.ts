@@ -1,6 +1,6 @@
 /** Counters of one layer over all passes so far; `up` and `second` rows of gated layers are added up. */
 export interface LayerCounters {
-  /** Active neurons by matrix and pass, unions over the tokens of a pass. */
+  /** Active neurons of matrices that come by packets, by matrix and pass: unions over the tokens of a pass. */
   activeRows: number;
   /** Rows that were read. */
   movedRows: number;

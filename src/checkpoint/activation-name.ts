@@ -23,7 +23,7 @@ const kinds: Readonly<Record<string, ActivationKind>> = {
   linear: 'identity',
 };
 
-/** Spellings of FATReLU's threshold: MiniCPM-S and ProSparse write the first. */
+/** Spellings of FATReLU's threshold: MiniCPM-S writes the first, the others are what conversions use. */
 const thresholdFields = ['hidden_act_param', 'fatrelu_threshold', 'activation_threshold'] as const;
 
 /**

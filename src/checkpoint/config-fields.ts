@@ -3,7 +3,7 @@ import { InputError } from '../base/errors.js';
 import { isJsonObject, type JsonObject, type JsonValue } from '../base/json.js';
 
 /** Larger than any size of a model, small enough that products of three stay exact where two are checked first. */
-const largestSize = 2 ** 31 - 1;
+export const largestSize = 2 ** 31 - 1;
 
 /** A count that must be there: 1 to 2^31 - 1, as a JSON number. */
 export const size = z

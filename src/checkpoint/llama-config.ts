@@ -44,6 +44,14 @@ export function readLlamaConfig(
   const rope = readRopeConfig(config, statedPositions, variant.ropeTheta);
   refuseSlidingWindow(config, variant, fields.num_hidden_layers, rope.maxPositions);
   const biases = readBiases(fields, variant);
+  const rotary = readRotary(fields, variant, headDim, rope.partialFactor);
+  if (rope.scaling.type === 'dynamic' && rotary < 4) {
+    throw contradiction(
+      'config.json',
+      `dynamic RoPE scaling raises the base to the power of ${rotary} / (${rotary} - 2), at least 4 rotated elements are wanted`,
+      ['rope_scaling', 'head_dim'],
+    );
+  }
   return {
     family: 'llama',
     architecture,
@@ -64,7 +72,7 @@ export function readLlamaConfig(
     gated: variant.gated,
     ...biases,
     ropeTheta: rope.theta,
-    rotary: readRotary(fields, variant, headDim, rope.partialFactor),
+    rotary,
     ropeScaling: rope.scaling,
   };
 }

@@ -7,6 +7,7 @@ import {
   finite,
   flag,
   isSet,
+  largestSize,
   positive,
   readFields,
   size,
@@ -14,10 +15,7 @@ import {
 } from './config-fields.js';
 import type { RopeScaling } from './model-config.js';
 
-/**
- * Rotary embedding as a configuration states it. `maxPositions`: linear and dynamic scaling, and yarn without an
- * original length, leave `max_position_embeddings` at the length before scaling, so the factor extends it.
- */
+/** Rotary embedding as a configuration states it; `maxPositions` is the longest sequence, after scaling. */
 export interface RopeConfig {
   readonly theta: number;
   readonly scaling: RopeScaling;
@@ -32,10 +30,15 @@ const factor = z
     error: 'a number from 1',
   });
 
+/** At 1 all frequencies are equal, and yarn divides by the logarithm. */
+const base = z.number({ error: 'a number above 1' }).refine((value) => Number.isFinite(value) && value > 1, {
+  error: 'a number above 1',
+});
+
 const schema = z.object({
   rope_type: text.nullish(),
   type: text.nullish(),
-  rope_theta: positive.nullish(),
+  rope_theta: base.nullish(),
   partial_rotary_factor: positive.nullish(),
   factor: factor.nullish(),
   original_max_position_embeddings: size.nullish(),
@@ -69,7 +72,7 @@ export function readRopeConfig(config: JsonObject, maxPositions: number, default
       );
     }
   }
-  const { rope_theta: top } = readFields(z.object({ rope_theta: positive.nullish() }), config, 'config.json');
+  const { rope_theta: top } = readFields(z.object({ rope_theta: base.nullish() }), config, 'config.json');
   return {
     theta:
       agree('rope_theta', [
@@ -129,16 +132,42 @@ function readParameters(config: JsonObject, spelling: string, maxPositions: numb
   const type = ropeType ?? oldType ?? (fields.factor == null ? 'default' : undefined);
   if (type === undefined) throw fieldError(place, 'rope_type', undefined, wantedTypes);
   const scaling = scalingOf(type, fields, maxPositions, place);
-  const extends_ =
-    scaling.type === 'linear' ||
-    ((scaling.type === 'dynamic' || scaling.type === 'yarn') &&
-      fields.original_max_position_embeddings == null);
   return {
     scaling,
-    maxPositions: extends_ ? Math.floor(maxPositions * scaling.factor) : maxPositions,
+    maxPositions: scaledPositions(
+      scaling,
+      fields.original_max_position_embeddings ?? null,
+      maxPositions,
+      place,
+    ),
     theta: fields.rope_theta ?? undefined,
     partialFactor: fields.partial_rotary_factor ?? undefined,
   };
+}
+
+/**
+ * The longest sequence. Linear scaling, and dynamic and yarn where the stated length is the one before scaling, extend
+ * it by the factor; elsewhere `max_position_embeddings` already is the length after scaling.
+ */
+function scaledPositions(
+  scaling: RopeScaling,
+  original: number | null,
+  stated: number,
+  place: string,
+): number {
+  const beforeScaling = original === null || original === stated;
+  const extended =
+    scaling.type === 'linear' || ((scaling.type === 'dynamic' || scaling.type === 'yarn') && beforeScaling);
+  if (!extended) return stated;
+  const positions = Math.floor(stated * scaling.factor);
+  if (positions > largestSize) {
+    throw contradiction(
+      place,
+      `"factor" ${scaling.factor} extends ${stated} positions to ${positions}, at most ${largestSize} are wanted`,
+      ['factor', 'max_position_embeddings'],
+    );
+  }
+  return positions;
 }
 
 const wantedTypes = '"default", "linear", "dynamic", "llama3" or "yarn"';

@@ -99,11 +99,39 @@ test('without any statement, the default embedding with base 10000', () => {
   expect(read({ rope_parameters: { rope_theta: 10000 } })).toEqual(wanted);
 });
 
+test('yarn whose original length is the stated one extends it', () => {
+  const scaling = { rope_type: 'yarn', factor: 4, original_max_position_embeddings: 64 };
+  expect(read({ rope_scaling: scaling }).maxPositions).toBe(256);
+});
+
+test('a length beyond 2^31, dynamic scaling of two elements, a base of 1 are refused', async () => {
+  await expectError(
+    () => read({ rope_scaling: { type: 'linear', factor: 1e300 } }),
+    'config-contradiction',
+    'at most 2147483647 are wanted',
+  );
+  await expectError(
+    () => read({ head_dim: 2, rope_scaling: { type: 'dynamic', factor: 2 } }),
+    'config-contradiction',
+    'at least 4 rotated elements are wanted',
+  );
+  await expectError(
+    () => read({ rope_theta: 1 }),
+    'config-field',
+    '"rope_theta" is 1, wanted is a number above 1',
+  );
+  await expectError(
+    () => read({ rope_parameters: { rope_type: 'default', rope_theta: 0.5 } }),
+    'config-field',
+    '"rope_theta" is 0.5',
+  );
+});
+
 test('contradictions are refused', async () => {
   await expectError(
-    () => read({ rope_theta: 1, rope_parameters: { rope_type: 'default', rope_theta: 2 } }),
+    () => read({ rope_theta: 5000, rope_parameters: { rope_type: 'default', rope_theta: 6000 } }),
     'config-contradiction',
-    '"rope_theta" gives rope_theta 1, "rope_parameters" gives 2',
+    '"rope_theta" gives rope_theta 5000, "rope_parameters" gives 6000',
   );
   await expectError(
     () => read({ rope_scaling: { type: 'linear', factor: 2 }, rope_parameters: { rope_type: 'default' } }),

@@ -54,8 +54,8 @@ interface Case {
   readonly activity: Activity;
   readonly seed: number;
   readonly policy: PolicyName;
-  /** Between the minimum (0) and what would hold the whole model (1). */
-  readonly room: number;
+  /** Between the minimum (0) and what would hold the whole model (1), or bytes above the minimum. */
+  readonly room: number | { readonly bytes: number };
   readonly keepRows: boolean;
 }
 
@@ -68,7 +68,7 @@ const cases: fc.Arbitrary<Case> = fc.record({
   activity: fc.constantFrom(...activities),
   seed: fc.integer({ min: 0, max: 2 ** 31 }),
   policy: fc.constantFrom(...policyNames),
-  room: fc.oneof(fc.constantFrom(0, 1), fc.double({ min: 0, max: 1, noNaN: true })),
+  room: fc.oneof(fc.constantFrom(0, 1, { bytes: 1 }), fc.double({ min: 0, max: 1, noNaN: true })),
   keepRows: fc.boolean(),
 });
 
@@ -133,7 +133,8 @@ async function check(options: Case): Promise<void> {
     const expected = await reference(prepared, passes);
     const full = plan(prepared, 'resident', maxRows).totalBytes;
     const { minimumBytes } = plan(prepared, policy, maxRows, { keepRows });
-    const budgetBytes = minimumBytes + Math.floor(room * Math.max(0, full - minimumBytes));
+    const above = typeof room === 'number' ? Math.floor(room * Math.max(0, full - minimumBytes)) : room.bytes;
+    const budgetBytes = minimumBytes + above;
     const placement = plan(prepared, policy, maxRows, { budgetBytes, keepRows });
     expect(placement.totalBytes).toBeLessThanOrEqual(budgetBytes);
 
@@ -248,7 +249,7 @@ group('every policy gives the bytes of the resident model', () => {
         seed: 7,
         keepRows: true,
       } as const;
-      const rooms = policy.startsWith('resident') ? [0] : [0, 1e-5, 0.5, 1];
+      const rooms = policy.startsWith('resident') ? [0] : [0, { bytes: 1 }, 0.5, 1];
       for (const gated of [false, true]) {
         for (const room of rooms) await check({ ...base, policy, activity, gated, room });
       }

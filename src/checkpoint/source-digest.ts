@@ -19,6 +19,7 @@ export interface DigestOptions {
   /** Hash every file again, whatever is remembered. */
   readonly verify?: boolean | undefined;
   readonly signal?: AbortSignal | undefined;
+  /** Bytes hashed and to be hashed; not called for what is remembered. */
   readonly onProgress?: ((doneBytes: number, totalBytes: number) => void) | undefined;
 }
 
@@ -61,7 +62,14 @@ export async function digestSourceFiles(
   const cachePath = await cacheFile(folder, options.cacheDirectory);
   const remembered = cachePath === null ? {} : await readCache(cachePath);
   const stats = await Promise.all(names.map((name) => statFile(folder, name)));
-  const totalBytes = stats.reduce((sum, { size }) => sum + Number(size), 0);
+  const isKnown = (position: number) => {
+    const known = remembered[names[position]!];
+    return options.verify !== true && known !== undefined && known.stamp === stamp(stats[position]!);
+  };
+  const totalBytes = stats.reduce(
+    (sum, { size }, position) => sum + (isKnown(position) ? 0 : Number(size)),
+    0,
+  );
   let doneBytes = 0;
   const advance = (byteLength: number) => {
     doneBytes += byteLength;
@@ -71,12 +79,10 @@ export async function digestSourceFiles(
   const next: Cache = {};
   let learned = false;
   for (const [position, name] of names.entries()) {
-    const known = remembered[name];
-    const stat = stats[position]!;
-    if (known !== undefined && known.stamp === stamp(stat) && options.verify !== true) {
+    if (isKnown(position)) {
+      const known = remembered[name]!;
       next[name] = known;
-      files.push({ name, byteLength: Number(stat.size), sha256: known.sha256 });
-      advance(Number(stat.size));
+      files.push({ name, byteLength: Number(stats[position]!.size), sha256: known.sha256 });
       continue;
     }
     const hashed = await hashFile(folder, name, advance, options.signal);

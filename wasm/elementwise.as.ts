@@ -22,7 +22,7 @@ export function gather(op: usize, opIndex: i32): void {
   for (let row = 0; row < rows; row++) {
     const id = load<u32>(ids + (<usize>row << 2));
     if (id >= tableRows) return fail(opIndex, INDEX_OUT_OF_RANGE);
-    const source = table + id * rowStride * size;
+    const source = table + <usize>id * rowStride * size;
     const target = out + <usize>row * <usize>columns * 4;
     for (let column = begin; column < end; column++) {
       const value = widenOne(type, source + <usize>column * columnStride * size);

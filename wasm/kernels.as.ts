@@ -2,6 +2,7 @@
 // the others before the next. Results depend on docs/numerics.md alone, never on who did which share.
 
 import { attention } from './attention.as';
+import { readCeiling } from './ceiling.as';
 import { compact } from './compact.as';
 import { barrier, failedBy, setThread } from './control.as';
 import { activate, add, gatedProduct, gather, rope, storeKv } from './elementwise.as';
@@ -19,12 +20,11 @@ import {
   LINEAR,
   NORM,
   OP_BYTES,
+  READ_CEILING,
   ROPE,
   STORE_KV,
   integer,
 } from './program.as';
-
-export { readCeiling } from './ceiling.as';
 
 /** Called once by each thread, with an area of the memory that is its own. */
 export function start(thread: i32, threads: i32, scratch: usize): void {
@@ -66,6 +66,8 @@ function runOp(op: usize, index: i32): void {
       return storeKv(op, index);
     case ATTENTION:
       return attention(op, index);
+    case READ_CEILING:
+      return readCeiling(op, index);
     default:
       unreachable();
   }

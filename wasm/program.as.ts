@@ -16,6 +16,9 @@ export const ROPE: i32 = 10;
 export const STORE_KV: i32 = 11;
 export const ATTENTION: i32 = 12;
 
+/** No op of a model: bench/wasm-kernels.mjs alone asks for it. */
+export const READ_CEILING: i32 = 100;
+
 export const TYPE_F32: i32 = 0;
 export const TYPE_F16: i32 = 1;
 export const TYPE_BF16: i32 = 2;

@@ -8,6 +8,7 @@ export const ROWS: usize = 0; // u32 [256]: addresses of stored rows
 export const INPUTS: usize = 1024; // u32 [128]: byte offsets into a row of x
 export const FACTORS: usize = 1536; // F32 [128]: numbers of x
 export const TILE: usize = 2048; // F32 [4, 8] or [8]: results of a kernel
+export const SCALED: usize = 2560; // F32 [128]: FACTORS times 2^112
 export const SUMS: usize = 4096; // F32 [2048 + 16]: block sums of a range of outputs
 export const TOTALS: usize = 16384; // F32 [2048 + 16]: totals of a range of outputs
 export const PANEL: usize = 32768; // F32 [outputs / 8] groups of [128, 8], at most 256 outputs

@@ -1,6 +1,7 @@
 // Products with one row of x: every weight is read once, so this is about reading at the speed of memory.
 
 import { scratch } from './control.as';
+import { addHalfRows, dotHalves, scaleFactors } from './halves.as';
 import {
   FACTORS,
   INPUTS,
@@ -36,7 +37,12 @@ export function inputMajorRange<W>(first: i32, count: i32): void {
     if (inputs == 0) break;
     loadFactors(inputs);
     memory.fill(sums, 0, <usize>padded << 2);
-    for (let k = 0; k < inputs; k += SIDE_BY_SIDE) {
+    let done = false;
+    if (isInteger<W>() && !isSigned<W>()) {
+      done = scaleFactors(inputs) && addHalfRows(inputs, sums, padded);
+      if (!done) memory.fill(sums, 0, <usize>padded << 2);
+    }
+    for (let k = done ? inputs : 0; k < inputs; k += SIDE_BY_SIDE) {
       const offset = <usize>k << 2;
       addRows<W>(
         scratch() + ROWS + offset,
@@ -93,6 +99,7 @@ function loadFactors(count: i32): void {
 export function outputMajorRange<W>(first: i32, count: i32): void {
   const totals = scratch() + TOTALS;
   loadTotals(first, count, (count + 7) & ~7);
+  const tile = scratch() + TILE;
   for (let k = 0; k < count; k += 8) {
     listOutputRows(first + k, min<i32>(8, count - k), 8);
     const total = totals + (<usize>k << 2);
@@ -103,9 +110,20 @@ export function outputMajorRange<W>(first: i32, count: i32): void {
     for (;;) {
       const inputs = nextBlock(0);
       if (inputs == 0) break;
-      dots<W>(x + (<usize>input << 2), <usize>(input - inputBegin) * sizeof<W>(), inputs);
-      low = f32x4.add(low, v128.load(scratch() + TILE));
-      high = f32x4.add(high, v128.load(scratch() + TILE, 16));
+      const at = x + (<usize>input << 2);
+      const offset = <usize>(input - inputBegin) * sizeof<W>();
+      memory.fill(tile, 0, 32);
+      let done = 0;
+      if (isInteger<W>() && !isSigned<W>()) {
+        loadFactors(inputs);
+        if (scaleFactors(inputs) && dotHalves(offset, inputs)) done = inputs & ~7;
+        else memory.fill(tile, 0, 32);
+      }
+      if (done < inputs) {
+        dots<W>(at + (<usize>done << 2), offset + <usize>done * sizeof<W>(), inputs - done);
+      }
+      low = f32x4.add(low, v128.load(tile));
+      high = f32x4.add(high, v128.load(tile, 16));
       input += inputs;
     }
     v128.store(total, low);
@@ -114,7 +132,7 @@ export function outputMajorRange<W>(first: i32, count: i32): void {
   finish(first, count);
 }
 
-/** TILE[j] = sum of x[i] * row[j][i] over one block, for the eight rows in ROWS; lanes are outputs. */
+/** TILE[j] += x[i] * row[j][i] for i ascending, for the eight rows in ROWS; lanes are outputs. */
 function dots<W>(x: usize, rowOffset: usize, count: i32): void {
   const rows = scratch() + ROWS;
   let p0 = <usize>load<u32>(rows) + rowOffset;
@@ -125,8 +143,8 @@ function dots<W>(x: usize, rowOffset: usize, count: i32): void {
   let p5 = <usize>load<u32>(rows, 20) + rowOffset;
   let p6 = <usize>load<u32>(rows, 24) + rowOffset;
   let p7 = <usize>load<u32>(rows, 28) + rowOffset;
-  let low = f32x4.splat(0);
-  let high = f32x4.splat(0);
+  let low = v128.load(scratch() + TILE);
+  let high = v128.load(scratch() + TILE, 16);
   for (let i = 0; i < count; i += 4) {
     const w0 = widen4<W>(p0);
     const w1 = widen4<W>(p1);

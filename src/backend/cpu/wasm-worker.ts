@@ -14,7 +14,6 @@ export interface WasmWorkerData {
 export interface WasmKernels {
   start(thread: number, threads: number, scratch: number): void;
   run(program: number, count: number): void;
-  readCeiling(from: number, byteLength: number): number;
 }
 
 const { module, memory, thread, threads } = workerData as WasmWorkerData;

@@ -2,6 +2,7 @@ import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { InputError } from '../base/errors.js';
 import { type JsonValue, parseJson } from '../base/json.js';
+import { notAFile } from './weight-file.js';
 
 /** Indexes of the largest public checkpoints are a few MB; a config a few KB. */
 const largestBytes = 64 * 1024 * 1024;
@@ -11,7 +12,10 @@ export async function readJsonFile(directory: string, name: string): Promise<Jso
   const path = join(directory, name);
   let bytes: Uint8Array;
   try {
-    const { size } = await stat(path);
+    const status = await stat(path);
+    const { size } = status;
+    // Reading a named pipe would wait for its writer for ever.
+    if (!status.isFile()) throw notAFile(name);
     if (size > largestBytes) {
       throw new InputError(
         'json-too-long',

@@ -55,7 +55,8 @@ async function openRegular(path: string, name: string): Promise<FileHandle> {
   }
 }
 
-function notAFile(name: string): InputError {
+/** The error of a folder, pipe or device in place of a file. */
+export function notAFile(name: string): InputError {
   return new InputError('file-unreadable', `Opening "${name}" failed: it is not a regular file`, {
     file: name,
   });

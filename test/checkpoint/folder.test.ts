@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
@@ -212,6 +213,25 @@ test('a folder in place of a file is refused', async () => {
     '"model.safetensors" failed: it is not a regular file',
   );
 });
+
+test.skipIf(process.platform === 'win32')(
+  'a named pipe in place of a file is refused without waiting for a writer',
+  async () => {
+    for (const name of ['config.json', 'model.safetensors', 'model.safetensors.index.json']) {
+      const folder = folderOf({
+        'config.json': tinyOptConfig,
+        'model.safetensors': safetensorsFile(tensors),
+      });
+      rmSync(join(folder, name), { force: true });
+      execFileSync('mkfifo', [join(folder, name)]);
+      await expectError(
+        () => openCheckpoint(folder),
+        'file-unreadable',
+        `"${name}" failed: it is not a regular file`,
+      );
+    }
+  },
+);
 
 test('a missing folder, config or weights are named with what was looked for', async () => {
   const error = await expectError(

@@ -179,6 +179,60 @@ group('packets', () => {
   });
 });
 
+group('a chunk of tokens', () => {
+  const small = optConfig({ hiddenSize: 64, ffnSize: 512, layers: 2, heads: 2, vocabSize: 300 });
+
+  test('moves a row of a layer once, however many tokens use it, and keeps it if there is room', async () => {
+    const description = describe(small, 'f16');
+    const ledger = new Ledger();
+    const backend = openNull({ activeRows: ({ pass }) => (pass === 0 ? [1, 2, 3, 400] : [2, 3, 4]) });
+    const { minimumBytes } = planPlacement(request(description, 'packets'));
+    const whole = planPlacement(request(description, 'packets', { keepRows: false })).totalBytes;
+    const budgetBytes = whole + 4 * 2 * 512 + 2 * 6 * 128; // the index, and six rows a layer
+    expect(budgetBytes).toBeGreaterThan(minimumBytes);
+    const placement = planPlacement(request(description, 'packets', { budgetBytes }));
+    const source = await openWeightSource({
+      placement,
+      backend,
+      prepared: emptyTensors(description),
+      ledger,
+    });
+    const drive = driver({ description, backend, source, maxRows: placement.maxRows });
+    await drive.pass('prefill', [1, 2, 3, 4, 5, 6, 7, 8]);
+    expect(ledger.totals().movedRows['packet-rows']).toBe(2 * 4);
+    await drive.pass('decode', [9]);
+    expect(ledger.totals().movedRows['packet-rows']).toBe(2 * 5);
+    expect(source.stats().layers).toEqual(
+      Array.from({ length: 2 }, () => ({
+        activeRows: 7,
+        movedRows: 5,
+        keptHits: 2,
+        rounds: 2,
+        densePieces: 0,
+      })),
+    );
+    expect(source.stats().keptRows).toBe(2 * 5);
+    await source.close();
+  });
+
+  test('moves an embedding row once, however many tokens have it', async () => {
+    const description = describe(small, 'f16');
+    const ledger = new Ledger();
+    const backend = openNull({ activeRows: () => [] });
+    const { minimumBytes } = planPlacement(request(description, 'stream'));
+    const placement = planPlacement(request(description, 'stream', { budgetBytes: minimumBytes }));
+    expect(placement.tables[0]!.path).toBe('rows');
+    const prepared = emptyTensors(description);
+    const source = await openWeightSource({ placement, backend, prepared, ledger });
+    const drive = driver({ description, backend, source, maxRows: placement.maxRows });
+    await drive.pass('prefill', [5, 7, 5, 5, 299]);
+    expect(ledger.totals().movedRows['embedding-rows']).toBe(3);
+    expect(ledger.totals().moved['embedding-rows']).toBe(3 * 64 * 2);
+    await expect(drive.pass('decode', [300])).rejects.toMatchObject({ code: 'defect' });
+    await source.close();
+  });
+});
+
 group('budgets', () => {
   test('regime C of the 2.7B shape fits 4,800 MiB', () => {
     const description = describe(opt27, 'f16');

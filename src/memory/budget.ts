@@ -39,7 +39,8 @@ export class BudgetedAllocator implements Allocator {
   readonly ledger: Ledger;
   readonly budgetBytes: number;
   readonly #inner: Allocator;
-  readonly #buffers = new Set<DeviceBuffer>();
+  /** Held buffers with the components that they are charged as. */
+  readonly #buffers = new Map<DeviceBuffer, readonly BudgetComponent[]>();
   readonly #reserved = new Map<string, BudgetComponent>();
 
   constructor(inner: Allocator, budgetBytes: number, ledger: Ledger) {
@@ -50,20 +51,30 @@ export class BudgetedAllocator implements Allocator {
   }
 
   /** Throws `BudgetError` `budget-exceeded`. */
-  allocate(request: AllocationRequest): DeviceBuffer {
-    this.#requireRoom(request.label, request.byteLength);
-    const buffer = this.#inner.allocate(request);
-    this.ledger.hold(request.cause, request.byteLength);
-    this.#buffers.add(buffer);
+  allocate({ label, cause, byteLength }: AllocationRequest): DeviceBuffer {
+    return this.allocateParts(label, [{ label, cause, bytes: byteLength }]);
+  }
+
+  /** One buffer that holds bytes of several causes, charged part by part. */
+  allocateParts(label: string, parts: readonly BudgetComponent[]): DeviceBuffer {
+    const byteLength = componentBytes(parts);
+    const cause = parts[0]?.cause;
+    if (cause === undefined) throw new DefectError(`Cannot allocate "${label}": it has no parts`);
+    this.#requireRoom(label, byteLength);
+    const buffer = this.#inner.allocate({ label, cause, byteLength });
+    for (const part of parts) this.ledger.hold(part.cause, part.bytes);
+    this.#buffers.set(buffer, parts);
     return buffer;
   }
 
   release(buffer: DeviceBuffer): void {
-    if (!this.#buffers.delete(buffer)) {
+    const parts = this.#buffers.get(buffer);
+    if (parts === undefined) {
       throw new DefectError(`Cannot release "${buffer.label}": it is not held by this allocator`);
     }
+    this.#buffers.delete(buffer);
     this.#inner.release(buffer);
-    this.ledger.release(buffer.cause, buffer.byteLength);
+    for (const part of parts) this.ledger.release(part.cause, part.bytes);
   }
 
   /** Charges bytes that live outside the backend (an index in JavaScript memory). Throws as `allocate` does. */
@@ -86,9 +97,8 @@ export class BudgetedAllocator implements Allocator {
   /** What is held now, one entry a label. */
   components(): BudgetComponent[] {
     const byLabel = new Map<string, BudgetComponent>(this.#reserved);
-    for (const { label, cause, byteLength } of this.#buffers) {
-      const bytes = (byLabel.get(label)?.bytes ?? 0) + byteLength;
-      byLabel.set(label, { label, cause, bytes });
+    for (const { label, cause, bytes } of [...this.#buffers.values()].flat()) {
+      byLabel.set(label, { label, cause, bytes: bytes + (byLabel.get(label)?.bytes ?? 0) });
     }
     return [...byLabel.values()];
   }

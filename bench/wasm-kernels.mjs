@@ -107,7 +107,11 @@ const measures = {
 };
 if (nativeStatus().available) {
   const native = await openNative({ threads });
-  const buffer = native.allocate({ label: 'ceiling', cause: 'dense-weights', byteLength: matrixCount * matrixBytes });
+  const buffer = native.allocate({
+    label: 'ceiling',
+    cause: 'dense-weights',
+    byteLength: matrixCount * matrixBytes,
+  });
   const byteLength = perRun * matrixBytes;
   const pieces = Math.floor(buffer.byteLength / byteLength);
   for (let piece = 0; piece < pieces; piece++) {
@@ -119,7 +123,8 @@ if (nativeStatus().available) {
   let piece = 0;
   measures['read ceiling, native'] = {
     bytes: byteLength,
-    run: () => native.sum({ buffer, byteOffset: (piece++ % pieces) * byteLength, byteLength }, byteLength / 4),
+    run: () =>
+      native.sum({ buffer, byteOffset: (piece++ % pieces) * byteLength, byteLength }, byteLength / 4),
   };
 }
 measures[`f32 product, ${rows} rows`] = productRun('f32', 'input-major');
@@ -137,7 +142,11 @@ for (let round = -2; round < rounds; round++) {
 
 const median = (list) => [...list].sort((a, b) => a - b)[list.length >> 1];
 const rate = (name) => measures[name].bytes / median(seconds[name]) / 1e9;
-const ceiling = Math.max(...Object.keys(measures).filter((name) => name.startsWith('read ceiling')).map(rate));
+const ceiling = Math.max(
+  ...Object.keys(measures)
+    .filter((name) => name.startsWith('read ceiling'))
+    .map(rate),
+);
 const results = Object.entries(measures).map(([name, { bytes, flops }]) => ({
   name,
   gigabytesPerSecond: bytes === undefined ? null : rate(name),
@@ -148,7 +157,9 @@ const results = Object.entries(measures).map(([name, { bytes, flops }]) => ({
 }));
 
 if (flags.json) {
-  console.log(JSON.stringify({ threads, rounds, rotatedBytes: matrixCount * matrixBytes, inputs, outputs, results }));
+  console.log(
+    JSON.stringify({ threads, rounds, rotatedBytes: matrixCount * matrixBytes, inputs, outputs, results }),
+  );
 } else {
   const table = new Table({ head: [`${threads} threads`, 'GB/s', 'best', 'of ceiling', 'GFLOP/s', 'best'] });
   const shown = (value) => (value === null ? '' : value.toFixed(2));

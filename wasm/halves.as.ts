@@ -7,7 +7,7 @@ import { scratch } from './control.as';
 import { FACTORS, ROWS, SCALED, TILE } from './projection.as';
 
 /** 2^112 */
-const SCALE: f32 = reinterpret<f32>(0x77800000);
+export const SCALE: f32 = reinterpret<f32>(0x77800000);
 
 const SIDE_BY_SIDE: i32 = 8;
 
@@ -29,33 +29,33 @@ export function scaleFactors(count: i32): bool {
 /** Sign and exponent, and the upper fraction bits, of eight F16 numbers as the upper halves of F32 numbers. */
 // @ts-ignore: decorator
 @inline
-function upper(halves: v128): v128 {
+export function upper(halves: v128): v128 {
   return v128.and(i16x8.shr_s(halves, 3), i16x8.splat(-0x7001));
 }
 
 /** The lower halves. */
 // @ts-ignore: decorator
 @inline
-function lower(halves: v128): v128 {
+export function lower(halves: v128): v128 {
   return i16x8.shl(halves, 13);
 }
 
 // @ts-ignore: decorator
 @inline
-function first4(low: v128, high: v128): v128 {
+export function first4(low: v128, high: v128): v128 {
   return v128.shuffle<i16>(low, high, 0, 8, 1, 9, 2, 10, 3, 11);
 }
 
 // @ts-ignore: decorator
 @inline
-function last4(low: v128, high: v128): v128 {
+export function last4(low: v128, high: v128): v128 {
   return v128.shuffle<i16>(low, high, 4, 12, 5, 13, 6, 14, 7, 15);
 }
 
 /** From the largest halves as signed and as unsigned numbers: whether an infinity or NaN was among them. */
 // @ts-ignore: decorator
 @inline
-function anySpecial(largestSigned: v128, largestUnsigned: v128): bool {
+export function anySpecial(largestSigned: v128, largestUnsigned: v128): bool {
   return v128.any_true(
     v128.or(
       i16x8.ge_s(largestSigned, i16x8.splat(0x7c00)),

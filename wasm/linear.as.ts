@@ -1,4 +1,5 @@
 import { takeTicket, threads } from './control.as';
+import { FEW_OUTPUTS, FEW_ROWS, fewRows } from './few.as';
 import { productTile } from './product.as';
 import {
   describeActiveInputs,
@@ -42,6 +43,14 @@ function runTyped<W>(opIndex: i32): void {
       const count = min<i32>(width, outputs - first);
       if (outputMajor) outputMajorRange<W>(first, count);
       else inputMajorRange<W>(first, count);
+    }
+  }
+  if (rows <= FEW_ROWS && !outputMajor) {
+    const width = pieceWidth(16, FEW_OUTPUTS);
+    for (;;) {
+      const first = takeTicket(opIndex) * width;
+      if (first >= outputs) return;
+      fewRows<W>(first, min<i32>(width, outputs - first));
     }
   }
   const width = pieceWidth(8, 256);

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { link, mkdir, open, readdir, rename, rm } from 'node:fs/promises';
+import { link, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { formatByteSize } from './byte-size.js';
 import { SetupError, UsageError } from './errors.js';
@@ -126,6 +126,7 @@ export function storageError(error: unknown, action: string, path: string, neede
         cause: error,
       });
     case 'ENOTDIR':
+    case 'EEXIST':
       return new SetupError(
         'not-a-folder',
         `Cannot ${action} "${path}": a part of the path is no folder`,
@@ -136,6 +137,43 @@ export function storageError(error: unknown, action: string, path: string, neede
       );
     default:
       return error;
+  }
+}
+
+/**
+ * Makes a folder and the folders above it. Node.js's own `recursive` reports a read-only file system as ENOENT (20.20).
+ * Throws `SetupError` as `storageError`; `neededBytes` is what is to be written into it.
+ */
+export async function makeFolders(path: string, action: string, neededBytes: number): Promise<void> {
+  try {
+    await makeEach(resolve(path));
+  } catch (error) {
+    throw storageError(error, action, path, neededBytes);
+  }
+}
+
+async function makeEach(path: string): Promise<void> {
+  try {
+    await mkdir(path);
+  } catch (error) {
+    const code = systemCode(error);
+    if (code === 'ENOENT' && dirname(path) !== path) {
+      await makeEach(dirname(path));
+      await mkdir(path).catch(async (again: unknown) => {
+        if (!(await isFolder(path))) throw again;
+      });
+      return;
+    }
+    // A read-only disk is reported before a folder that exists on it.
+    if (!(await isFolder(path))) throw error;
+  }
+}
+
+async function isFolder(path: string): Promise<boolean> {
+  try {
+    return (await stat(path)).isDirectory();
+  } catch {
+    return false;
   }
 }
 

@@ -1,11 +1,11 @@
-import { mkdir } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { storageError } from '../base/atomic-file.js';
+import { makeFolders } from '../base/atomic-file.js';
 import { WaybillError } from '../base/errors.js';
 import type { ProcessIdentity } from '../base/process-identity.js';
 import { type Checkpoint, openCheckpoint } from './checkpoint.js';
 import { packDirectory } from './prepare.js';
 import { withPrepareLock } from './prepare-lock.js';
+import { planWeights } from './prepared-layout.js';
 import { defaultPreparedDirectory, digestCacheDirectory } from './prepared-location.js';
 import type { PreparedModel } from './prepared-model.js';
 import { nonFiniteNotes, openPrepared } from './prepared-open.js';
@@ -67,7 +67,7 @@ export async function prepare(checkpoint: Checkpoint, options: PrepareOptions = 
   const replaceable = options.directory === undefined;
   const found = await tryOpen(directory, checkpoint, files, replaceable, options);
   if (found.prepared !== null) return opened(found.prepared, false);
-  await makeFolder(dirname(directory));
+  await makeFolders(dirname(directory), 'prepare in', planWeights(checkpoint.description).byteLength);
   return withPrepareLock(directory, { signal, onWait: options.onWait }, async () => {
     // Whoever held the lock before may have done the work.
     const again = await tryOpen(directory, checkpoint, files, replaceable, options);
@@ -118,13 +118,5 @@ async function tryOpen(
     const outdated = error.code === 'prepared-version' || error.code === 'prepared-outdated';
     if (outdated && replaceable) return { prepared: null, outdated: true };
     throw error;
-  }
-}
-
-async function makeFolder(path: string): Promise<void> {
-  try {
-    await mkdir(path, { recursive: true });
-  } catch (error) {
-    throw storageError(error, 'prepare in', path, 0);
   }
 }

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { link, open, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { link, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
@@ -82,13 +82,8 @@ async function tryCreate(directory: string, path: string, own: Holder): Promise<
   const draft = temporarySibling(directory);
   const text = JSON.stringify(own);
   try {
-    const file = await open(draft, 'w');
-    try {
-      await file.writeFile(text);
-    } finally {
-      await file.close();
-    }
-    await link(draft, path);
+    await writeFile(draft, text);
+    await linkOrCreate(draft, path, text);
     return true;
   } catch (error) {
     const code = systemCode(error);
@@ -96,6 +91,17 @@ async function tryCreate(directory: string, path: string, own: Holder): Promise<
     throw storageError(error, 'lock', path, text.length);
   } finally {
     await rm(draft, { force: true });
+  }
+}
+
+/** File systems without hard links (exFAT, some network ones) get a lock that is empty for a moment. */
+async function linkOrCreate(draft: string, path: string, text: string): Promise<void> {
+  try {
+    await link(draft, path);
+  } catch (error) {
+    const unsupported = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS'].includes(systemCode(error) ?? '');
+    if (!unsupported) throw error;
+    await writeFile(path, text, { flag: 'wx' });
   }
 }
 

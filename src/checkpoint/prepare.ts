@@ -1,7 +1,7 @@
-import { mkdir, open, readdir, rename, rm, statfs, writeFile } from 'node:fs/promises';
+import { open, readdir, rename, rm, statfs, writeFile } from 'node:fs/promises';
 import { endianness } from 'node:os';
 import { dirname, join } from 'node:path';
-import { storageError, systemCode, writeDirectoryAtomic } from '../base/atomic-file.js';
+import { makeFolders, storageError, systemCode, writeDirectoryAtomic } from '../base/atomic-file.js';
 import { formatByteSize } from '../base/byte-size.js';
 import { sha256Hex } from '../base/digest.js';
 import { DefectError, InputError, InterruptedError, SetupError } from '../base/errors.js';
@@ -53,7 +53,7 @@ export async function packDirectory(checkpoint: Checkpoint, options: PackOptions
   throwIfAborted(signal, directory);
   const plan = planWeights(checkpoint.description);
   const neededBytes = plan.byteLength + spareBytes;
-  await makeParent(directory, neededBytes);
+  await makeFolders(dirname(directory), 'prepare in', neededBytes);
   if (!options.replace && !(await isAbsentOrEmpty(directory))) throw inUse(directory);
   await removeLeftovers(directory);
   await requireSpace(directory, neededBytes);
@@ -106,14 +106,6 @@ function inUse(directory: string): SetupError {
     `Cannot prepare into "${directory}": it holds something else, an absent or empty folder is wanted`,
     { directory },
   );
-}
-
-async function makeParent(directory: string, neededBytes: number): Promise<void> {
-  try {
-    await mkdir(dirname(directory), { recursive: true });
-  } catch (error) {
-    throw storageError(error, 'prepare', directory, neededBytes);
-  }
 }
 
 async function requireSpace(directory: string, neededBytes: number): Promise<void> {

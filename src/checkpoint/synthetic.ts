@@ -1,7 +1,7 @@
-import { mkdir, open, readdir, statfs, writeFile } from 'node:fs/promises';
+import { open, readdir, statfs, writeFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { storageError, systemCode, writeDirectoryAtomic } from '../base/atomic-file.js';
+import { makeFolders, storageError, systemCode, writeDirectoryAtomic } from '../base/atomic-file.js';
 import { InterruptedError, SetupError } from '../base/errors.js';
 import { type StoredType, storedBytes } from '../base/stored-type.js';
 import { writeFully } from './matrix-pack.js';
@@ -42,8 +42,8 @@ export async function makeCheckpoint(options: MakeOptions): Promise<number> {
   const directory = resolve(options.directory);
   const shards = shardTensors(syntheticTensors(options), options.type, options.shardBytes ?? shardBytes);
   const totalBytes = shards.reduce((sum, { byteLength }) => sum + byteLength, 0);
+  await makeFolders(dirname(directory), 'make', totalBytes);
   try {
-    await mkdir(dirname(directory), { recursive: true });
     await removeLeftovers(directory);
     if (!(await isAbsentOrEmpty(directory))) throw inUse(directory);
     const { bavail, bsize } = await statfs(dirname(directory), { bigint: true });

@@ -2,7 +2,12 @@ import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { storageError, writeDirectoryAtomic, writeFileAtomic } from '../../src/base/atomic-file.js';
+import {
+  makeFolders,
+  storageError,
+  writeDirectoryAtomic,
+  writeFileAtomic,
+} from '../../src/base/atomic-file.js';
 import { SetupError } from '../../src/base/errors.js';
 
 let folder: string;
@@ -81,6 +86,25 @@ describe('writeDirectoryAtomic', () => {
     };
     await expect(writeDirectoryAtomic(join(folder, 'made'), failing)).rejects.toThrow(RangeError);
     expect(await readdir(folder)).toEqual([]);
+  });
+});
+
+describe('makeFolders', () => {
+  test('makes what is missing, and takes what is there', async () => {
+    const path = join(folder, 'a', 'b', 'c');
+    await Promise.all([makeFolders(path, 'make', 0), makeFolders(path, 'make', 0)]);
+    await makeFolders(path, 'make', 0);
+    expect(await readdir(path)).toEqual([]);
+  });
+
+  test('a file in the way is a typed error', async () => {
+    await writeFile(join(folder, 'file'), '');
+    await expect(makeFolders(join(folder, 'file', 'b'), 'make', 0)).rejects.toMatchObject({
+      code: 'not-a-folder',
+    });
+    await expect(makeFolders(join(folder, 'file'), 'make', 0)).rejects.toMatchObject({
+      code: 'not-a-folder',
+    });
   });
 });
 

@@ -211,6 +211,14 @@ describe('no room', () => {
     },
   );
 
+  test.skipIf(!canMount)('a read-only file system is a typed error (needs a tmpfs)', async () => {
+    const before = await readdir(mounted);
+    expect(spawnSync('mount', ['-o', 'remount,ro', mounted]).status).toBe(0);
+    const running = openOrPrepare(model, { directory: join(mounted, 'other', 'prepared') });
+    await expect(running).rejects.toMatchObject({ name: 'SetupError', code: 'not-writable' });
+    expect(await readdir(mounted)).toEqual(before);
+  });
+
   test('a folder that may not be written to is a typed error', async ({ skip }) => {
     if (process.getuid?.() === 0) skip('the superuser may write anywhere');
     const { folder } = await place();

@@ -36,7 +36,9 @@ function run(opIndex: i32): void {
 
 function runTyped<W>(opIndex: i32): void {
   if (rows == 1) {
-    const width = pieceWidth(16, outputMajor ? 64 : 2048);
+    // One long piece a thread where the matrix is input-major: a row's part in it should fill a page, for the
+    // processor's prefetching starts anew with every page.
+    const width = outputMajor ? pieceWidth(16, 64, 4) : pieceWidth(16, 2048, 1);
     for (;;) {
       const first = takeTicket(opIndex) * width;
       if (first >= outputs) return;
@@ -46,14 +48,14 @@ function runTyped<W>(opIndex: i32): void {
     }
   }
   if (rows <= FEW_ROWS && !outputMajor) {
-    const width = pieceWidth(16, FEW_OUTPUTS);
+    const width = pieceWidth(16, FEW_OUTPUTS, 4);
     for (;;) {
       const first = takeTicket(opIndex) * width;
       if (first >= outputs) return;
       fewRows<W>(first, min<i32>(width, outputs - first));
     }
   }
-  const width = pieceWidth(8, 256);
+  const width = pieceWidth(8, 256, 4);
   const pieces = (outputs + width - 1) / width;
   const chunks = (rows + 255) / 256;
   for (;;) {
@@ -65,11 +67,11 @@ function runTyped<W>(opIndex: i32): void {
   }
 }
 
-/** Outputs of one piece of work: a multiple of `step` up to `largest`, about four pieces a thread. */
+/** Outputs of one piece of work: a multiple of `step` up to `largest`, about `pieces` pieces a thread. */
 // @ts-ignore: decorator
 @inline
-function pieceWidth(step: i32, largest: i32): i32 {
-  const pieces = threads() == 1 ? 1 : 4 * threads();
-  const width = (outputs + pieces - 1) / pieces;
+function pieceWidth(step: i32, largest: i32, pieces: i32): i32 {
+  const count = threads() == 1 ? 1 : pieces * threads();
+  const width = (outputs + count - 1) / count;
   return max<i32>(step, min<i32>(largest, ((width + step - 1) / step) * step));
 }

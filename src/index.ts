@@ -22,6 +22,7 @@ export { type Checkpoint, openCheckpoint } from './checkpoint/checkpoint.js';
 export { resolveModel } from './checkpoint/hub.js';
 export { openOrPrepare } from './checkpoint/open-or-prepare.js';
 export { openTokenizer, type Tokenizer } from './checkpoint/tokenizer.js';
+export { type GenerateCall, generate, type PromptOrIds } from './generate/generate.js';
 export { Generation, type GenerationHooks } from './generate/generation.js';
 export { type GenerateOptions, generateOptions } from './generate/options.js';
 export type {

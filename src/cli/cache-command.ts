@@ -6,7 +6,7 @@ import { openTerminal } from './terminal.js';
 
 /** `waybill cache ls|rm`. */
 export function cacheCommand() {
-  const cache = new Command('cache').description('list or remove downloaded and prepared models');
+  const cache = new Command('cache');
   cache
     .command('ls')
     .description('list what the Hugging Face home holds for Waybill')

@@ -42,9 +42,6 @@ interface ArmResult extends Arm {
 /** `waybill demo`: the main job on the embedded model, in five arms that must agree to the last bit. */
 export function demoCommand() {
   return new Command('demo')
-    .description(
-      'run the embedded model under a budget smaller than itself, in five ways, and compare every bit',
-    )
     .option(
       '--model <folder>',
       'another checkpoint folder',

@@ -6,7 +6,6 @@ import { openTerminal } from './terminal.js';
 /** `waybill diff`: the first op in which two recorded runs differ; exit code 1 where one does. */
 export function diffCommand() {
   return new Command('diff')
-    .description('compare two runs recorded with --trace-ops: the first differing layer, op and index')
     .argument('<a>', 'folder of the first record')
     .argument('<b>', 'folder of the second record')
     .option('--json', 'print one JSON object')

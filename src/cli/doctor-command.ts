@@ -18,18 +18,15 @@ interface Finding {
 
 /** `waybill doctor`: which kernels are in use and why, limits, and what optional parts are there. */
 export function doctorCommand() {
-  return new Command('doctor')
-    .description('show which kernels are in use and why, limits, and optional parts')
-    .option('--json', 'print one JSON object')
-    .action(async (options) => {
-      const terminal = openTerminal(options);
-      const findings = [platform(), ...(await kernels()), native(), ...optionalParts(), home()];
-      const width = Math.max(...findings.map(({ name }) => name.length));
-      for (const { name, state, text } of findings) {
-        terminal.print(`${state === 'ok' ? 'ok    ' : 'absent'}  ${name.padEnd(width)}  ${text}\n`);
-      }
-      if (terminal.json) terminal.printJson({ findings });
-    });
+  return new Command('doctor').option('--json', 'print one JSON object').action(async (options) => {
+    const terminal = openTerminal(options);
+    const findings = [platform(), ...(await kernels()), native(), ...optionalParts(), home()];
+    const width = Math.max(...findings.map(({ name }) => name.length));
+    for (const { name, state, text } of findings) {
+      terminal.print(`${state === 'ok' ? 'ok    ' : 'absent'}  ${name.padEnd(width)}  ${text}\n`);
+    }
+    if (terminal.json) terminal.printJson({ findings });
+  });
 }
 
 function platform(): Finding {

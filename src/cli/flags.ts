@@ -1,33 +1,35 @@
-import { InvalidArgumentError, Option } from '@commander-js/extra-typings';
+import { Option } from '@commander-js/extra-typings';
 import { parseByteSize } from '../base/byte-size.js';
-import { WaybillError } from '../base/errors.js';
+import { UsageError } from '../base/errors.js';
 
-/** Argument parsers: commander prints what they throw, beside the flag's name. */
-function parser<Value>(parse: (text: string) => Value): (text: string) => Value {
-  return (text) => {
-    try {
-      return parse(text);
-    } catch (error) {
-      if (error instanceof WaybillError || error instanceof RangeError)
-        throw new InvalidArgumentError(error.message);
-      throw error;
-    }
-  };
+function badOption(flag: string, text: string, wanted: string): UsageError {
+  return new UsageError('bad-option', `Cannot use ${flag} "${text}": want ${wanted}`, {
+    option: flag,
+    value: text,
+  });
 }
 
-function integer(least: number): (text: string) => number {
+function integer(flag: string, least: number): (text: string) => number {
   return (text) => {
     const value = Number(text);
-    if (!/^\d+$/.test(text) || !Number.isSafeInteger(value) || value < least) {
-      throw new InvalidArgumentError(`"${text}" is no integer of at least ${least}.`);
-    }
-    return value;
+    if (/^\d+$/.test(text) && Number.isSafeInteger(value) && value >= least) return value;
+    throw badOption(flag, text, `an integer from ${least} to ${Number.MAX_SAFE_INTEGER}`);
   };
 }
 
-function decimal(text: string): number {
-  if (!/^\d+(\.\d+)?$/.test(text)) throw new InvalidArgumentError(`"${text}" is no decimal number.`);
-  return Number(text);
+function decimal(flag: string): (text: string) => number {
+  return (text) => {
+    if (/^\d+(\.\d+)?$/.test(text)) return Number(text);
+    throw badOption(flag, text, 'a decimal number that is not negative, such as 0.8');
+  };
+}
+
+function oneOf<const Name extends string>(flag: string, names: readonly Name[]): (text: string) => Name {
+  return (text) => {
+    const known = names.find((name) => name === text);
+    if (known !== undefined) return known;
+    throw badOption(flag, text, `one of ${names.join(', ')}`);
+  };
 }
 
 const collect = (text: string, earlier: readonly string[] = []): string[] => [...earlier, text];
@@ -45,11 +47,11 @@ export const flags = {
   promptIds: () => new Option('--prompt-ids <ids>', 'prompt as token ids, used as given: 2,100,524'),
   ctxSize: () =>
     new Option('-c, --ctx-size <positions>', 'positions that the KV cache holds a sequence').argParser(
-      integer(1),
+      integer('--ctx-size', 1),
     ),
   budget: () =>
     new Option('--budget <bytes>', 'most bytes to hold: 4800MiB, 2GB, or a bare number of bytes').argParser(
-      parser((text) => parseByteSize(text, '--budget')),
+      (text) => parseByteSize(text, '--budget'),
     ),
   policy: () =>
     new Option(
@@ -57,34 +59,44 @@ export const flags = {
       'how second-projection weights come: resident, resident-sparse, stream, packets, phase',
     ),
   backend: () =>
-    new Option('--backend <name>', 'where arithmetic happens')
-      .choices(['cpu', 'oracle'] as const)
+    new Option('--backend <name>', 'where arithmetic happens: cpu, oracle')
+      .argParser(oneOf('--backend', ['cpu', 'oracle']))
       .default('cpu' as const),
   kernels: () =>
-    new Option('--kernels <name>', 'which CPU kernels')
-      .choices(['auto', 'native', 'wasm'] as const)
+    new Option('--kernels <name>', 'which CPU kernels: auto, native, wasm')
+      .argParser(oneOf('--kernels', ['auto', 'native', 'wasm']))
       .default('auto' as const),
   threads: () =>
     new Option('-t, --threads <n>', 'compute threads (default: as many as there are processors)').argParser(
-      integer(1),
+      integer('--threads', 1),
     ),
   kv: () =>
-    new Option('--kv <type>', 'storage type of the KV cache')
-      .choices(['f16', 'f32'] as const)
+    new Option('--kv <type>', 'storage type of the KV cache: f16, f32')
+      .argParser(oneOf('--kv', ['f16', 'f32']))
       .default('f16' as const),
   prefillChunk: () =>
-    new Option('--prefill-chunk <tokens>', 'prompt tokens of a pass').argParser(integer(1)).default(128),
+    new Option('--prefill-chunk <tokens>', 'most prompt tokens of a pass')
+      .argParser(integer('--prefill-chunk', 1))
+      .default(128),
   maxNewTokens: () =>
-    new Option('-n, --max-new-tokens <n>', 'most new tokens of a request').argParser(integer(1)).default(128),
-  temperature: () => new Option('--temperature <t>', '0 is greedy').argParser(decimal).default(0),
-  topK: () => new Option('--top-k <k>', 'keep the k likeliest; 0 keeps all').argParser(integer(0)).default(0),
+    new Option('-n, --max-new-tokens <n>', 'most new tokens of a request')
+      .argParser(integer('--max-new-tokens', 1))
+      .default(128),
+  temperature: () =>
+    new Option('--temperature <t>', '0 is greedy').argParser(decimal('--temperature')).default(0),
+  topK: () =>
+    new Option('--top-k <k>', 'keep the k likeliest; 0 keeps all')
+      .argParser(integer('--top-k', 0))
+      .default(0),
   topP: () =>
-    new Option('--top-p <p>', 'keep the likeliest that reach p; 1 keeps all').argParser(decimal).default(1),
+    new Option('--top-p <p>', 'keep the likeliest that reach p; 1 keeps all')
+      .argParser(decimal('--top-p'))
+      .default(1),
   minP: () =>
     new Option('--min-p <p>', 'keep those of p times the likeliest; 0 keeps all')
-      .argParser(decimal)
+      .argParser(decimal('--min-p'))
       .default(0),
-  seed: () => new Option('--seed <n>', 'seed of the sampler').argParser(integer(0)),
+  seed: () => new Option('--seed <n>', 'seed of the sampler').argParser(integer('--seed', 0)),
   stop: () =>
     new Option('--stop <text>', 'end at this text (repeatable)').argParser(collect).default([] as string[]),
   ignoreEos: () => new Option('--ignore-eos', 'go on past end-of-sequence tokens'),

@@ -12,7 +12,6 @@ import { openTerminal } from './terminal.js';
 /** `waybill inspect`: what a checkpoint is, from its headers alone. */
 export function inspectCommand() {
   return new Command('inspect')
-    .description('show architecture, tensors, activation, and what packets can serve and why not')
     .addOption(flags.model())
     .addOption(flags.revision())
     .option('--tensors', 'list every tensor')

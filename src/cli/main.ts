@@ -1,54 +1,71 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { Command, CommanderError } from '@commander-js/extra-typings';
-import { exitCodes } from '../base/errors.js';
+import { Command, CommanderError, type CommandUnknownOpts } from '@commander-js/extra-typings';
+import { exitCodes, UsageError } from '../base/errors.js';
 import { packageRoot } from '../receipt/program.js';
-import { cacheCommand } from './cache-command.js';
-import { demoCommand } from './demo-command.js';
-import { diffCommand } from './diff-command.js';
-import { doctorCommand } from './doctor-command.js';
+import { type CommandEntry, commandEntries } from './commands.js';
+import { raiseExitCode } from './exit-code.js';
 import { reportFailure } from './failure.js';
-import { generateCommand } from './generate-command.js';
-import { inspectCommand } from './inspect-command.js';
-import { keygenCommand } from './keygen-command.js';
-import { planCommand } from './plan-command.js';
-import { prepareCommand } from './prepare-command.js';
-import { scoreCommand } from './score-command.js';
-import { verifyCommand } from './verify-command.js';
 
 /** Runs the command line and sets the process's exit code (docs/formats/exit-codes.md). */
 export async function main(argv: readonly string[]): Promise<void> {
+  surviveClosedOutputs();
+  const json = argv.includes('--json');
+  try {
+    const program = await createProgram(argv, json);
+    await program.parseAsync(argv);
+  } catch (error) {
+    if (!(error instanceof CommanderError)) raiseExitCode(reportFailure(error, json));
+    else if (error.exitCode !== 0)
+      raiseExitCode(json ? reportFailure(complaint(error), json) : exitCodes.usage);
+  }
+}
+
+async function createProgram(argv: readonly string[], json: boolean): Promise<CommandUnknownOpts> {
   const program = new Command('waybill')
     .description('runs ReLU-sparse language models that do not fit in memory, exactly, with a receipt')
     .version(packageVersion(), '-V, --version')
-    .configureHelp({ sortSubcommands: false })
-    .exitOverride();
-  const commands = [
-    generateCommand(),
-    planCommand(),
-    inspectCommand(),
-    prepareCommand(),
-    scoreCommand(),
-    diffCommand(),
-    verifyCommand(),
-    keygenCommand(),
-    cacheCommand(),
-    doctorCommand(),
-    demoCommand(),
-  ];
-  for (const command of commands) {
-    command.exitOverride();
-    for (const sub of command.commands) sub.exitOverride();
-    program.addCommand(command);
+    .configureHelp({ sortSubcommands: false });
+  // `waybill help NAME` asks for NAME, too
+  const wanted = argv.slice(2).find((word) => word !== 'help' && !word.startsWith('-'));
+  for (const entry of commandEntries) program.addCommand(await createCommand(entry, entry.name === wanted));
+  for (const command of withSubcommands(program)) {
+    command.exitOverride().configureOutput({
+      outputError: (text, write) => {
+        if (!json) write(text.replace(/^error: /, 'waybill: '));
+      },
+    });
   }
-  try {
-    await program.parseAsync(argv);
-  } catch (error) {
-    // commander has printed help, version or the complaint itself
-    if (error instanceof CommanderError)
-      process.exitCode = error.exitCode === 0 ? exitCodes.ok : exitCodes.usage;
-    else process.exitCode = reportFailure(error, argv.includes('--json'));
-  }
+  return program;
+}
+
+async function createCommand({ name, description, load }: CommandEntry, whole: boolean) {
+  if (whole) return (await load()).description(description);
+  return new Command(name).usage('[options]').description(description) as CommandUnknownOpts;
+}
+
+function withSubcommands(command: CommandUnknownOpts): CommandUnknownOpts[] {
+  return [command, ...command.commands.flatMap(withSubcommands)];
+}
+
+/** What commander found wrong, as an error of ours. */
+function complaint({ code, message }: CommanderError): UsageError {
+  const name = code.replace(/^commander\./, '').replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+  return new UsageError(name, message.replace(/^error: /, ''));
+}
+
+/**
+ * A reader that closed standard output (`| head`) ends a command early, without a stack trace: exit code 130. Nobody
+ * reads what goes to a closed standard error, which changes no result.
+ */
+function surviveClosedOutputs(): void {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') throw error;
+    raiseExitCode(exitCodes.interrupted);
+  });
+  process.stderr.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') throw error;
+  });
 }
 
 function packageVersion(): string {

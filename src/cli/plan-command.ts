@@ -12,7 +12,6 @@ import { openTerminal } from './terminal.js';
 /** `waybill plan`: what would lie where, and what each token would move, before any weight is loaded. */
 export function planCommand() {
   return new Command('plan')
-    .description('show what stays resident, what moves, and what fits, before anything is loaded')
     .addOption(flags.model())
     .addOption(flags.revision())
     .addOption(flags.prepared())

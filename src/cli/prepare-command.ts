@@ -11,7 +11,6 @@ import { openTerminal } from './terminal.js';
 /** `waybill prepare`: packs a checkpoint ahead of its first run, or checks what was packed. */
 export function prepareCommand() {
   return new Command('prepare')
-    .description('pack a checkpoint into the layout that runs read; a first run does it by itself')
     .addOption(flags.model())
     .addOption(flags.revision())
     .addOption(flags.prepared())

@@ -15,7 +15,6 @@ const scoreRows = 32;
 /** `waybill score`: teacher-forced log-probabilities and perplexity of a text. */
 export function scoreCommand() {
   return new Command('score')
-    .description('log-probabilities and perplexity of a text, teacher-forced')
     .addOption(flags.model())
     .addOption(flags.revision())
     .addOption(flags.prepared())

@@ -1,3 +1,5 @@
+import { exitCodes } from '../base/errors.js';
+
 /**
  * Aborts on the first SIGINT or SIGTERM, and when standard output is closed by its reader; a second SIGINT ends the
  * process at once.
@@ -5,13 +7,11 @@
 export function interruption(): { signal: AbortSignal; dispose(): void } {
   const controller = new AbortController();
   const onSignal = (): void => {
-    if (controller.signal.aborted) process.exit(130);
+    if (controller.signal.aborted) process.exit(exitCodes.interrupted);
     controller.abort();
   };
-  const onOutputError = (error: NodeJS.ErrnoException): void => {
-    if (error.code !== 'EPIPE') throw error;
-    controller.abort();
-  };
+  // What else a closed output means is said in main.ts
+  const onOutputError = (): void => controller.abort();
   process.on('SIGINT', onSignal);
   process.on('SIGTERM', onSignal);
   process.stdout.on('error', onOutputError);
@@ -20,7 +20,7 @@ export function interruption(): { signal: AbortSignal; dispose(): void } {
     dispose: () => {
       process.off('SIGINT', onSignal);
       process.off('SIGTERM', onSignal);
-      // the EPIPE listener stays: buffered output may still meet the closed pipe while the process ends
+      process.stdout.off('error', onOutputError);
     },
   };
 }

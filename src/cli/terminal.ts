@@ -1,11 +1,12 @@
 import { writeSync } from 'node:fs';
 
-/** Where a command writes: results to standard output, everything else to standard error. */
+/**
+ * Where a command writes: results to standard output, everything else to standard error. No colours, so NO_COLOR
+ * (https://no-color.org) holds as it is.
+ */
 export interface Terminal {
   readonly json: boolean;
   readonly quiet: boolean;
-  /** Colour on standard error; off with NO_COLOR (https://no-color.org), without a terminal, and with --json. */
-  readonly color: boolean;
   /** Result text; kept back by `--json`, whose one object is the whole output. */
   print(text: string): void;
   /** The result object of `--json`. */
@@ -21,7 +22,6 @@ export function openTerminal(options: { json?: boolean; quiet?: boolean }): Term
   return {
     json,
     quiet,
-    color: !json && process.stderr.isTTY === true && (process.env.NO_COLOR ?? '') === '',
     print: (text) => {
       if (!json) process.stdout.write(text);
     },

@@ -1,4 +1,4 @@
-import { createWriteStream, type WriteStream } from 'node:fs';
+import { createWriteStream, openSync, type WriteStream } from 'node:fs';
 import { finished } from 'node:stream/promises';
 import { storageError } from '../base/atomic-file.js';
 import { type TraceSink, traceLine } from '../memory/trace.js';
@@ -8,12 +8,14 @@ export class TraceFile {
   readonly #path: string;
   readonly #stream: WriteStream;
   #failure: Error | null = null;
+  #closed = false;
 
+  /** @throws SetupError where the file cannot be opened */
   constructor(path: string) {
     this.#path = path;
-    this.#stream = createWriteStream(path, { flags: 'w' });
+    this.#stream = createWriteStream(path, { fd: openForWriting(path) });
     this.#stream.on('error', (error) => {
-      this.#failure = error;
+      this.#failure ??= error;
     });
   }
 
@@ -21,12 +23,25 @@ export class TraceFile {
     if (this.#failure === null) this.#stream.write(traceLine(record));
   };
 
-  /** @throws SetupError where the file could not be written */
+  /**
+   * Writes what is under way. Idempotent.
+   * @throws SetupError where the file could not be written
+   */
   async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
     this.#stream.end();
     await finished(this.#stream).catch((error: Error) => {
       this.#failure ??= error;
     });
     if (this.#failure !== null) throw storageError(this.#failure, 'write', this.#path, 0);
+  }
+}
+
+function openForWriting(path: string): number {
+  try {
+    return openSync(path, 'w');
+  } catch (error) {
+    throw storageError(error, 'write', path, 0);
   }
 }

@@ -12,7 +12,6 @@ const marks: Record<Claim['verdict'], string> = { holds: 'ok', broken: 'BROKEN',
 /** `waybill verify`: one claim a line; exit code 6 where one is broken. */
 export function verifyCommand() {
   return new Command('verify')
-    .description('check a receipt: form, seal, sums, signatures, digests of what is at hand')
     .argument('<receipt>', '.intoto.jsonl file')
     .option('--key <file...>', 'public key (PEM) that must have signed it')
     .option('--model <folder>', 'checkpoint folder whose files to compare with the subjects')

@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { writeFileAtomic } from '../base/atomic-file.js';
+import { writeFilesAtomic } from '../base/atomic-files.js';
 import { InputError, UsageError } from '../base/errors.js';
 import type { Session } from '../generate/session.js';
 import { parsePrivateKey } from '../receipt/dsse.js';
 import { type RunFacts, runPredicate, sessionSubjects } from '../receipt/run-record.js';
-import { runStatement, writeReceipt } from '../receipt/seal.js';
+import { receiptLine, runStatement } from '../receipt/seal.js';
 
 /** The flags that say what becomes of the receipt. */
 export interface ReceiptFlags {
@@ -36,7 +36,7 @@ export async function checkReceiptFlags(flags: ReceiptFlags): Promise<string | n
   return pem;
 }
 
-/** Writes the receipt and, beside it, the salt of its digests (mode 0600). */
+/** Writes the receipt and, beside it, the salt of its digests (mode 0600): both or none. */
 export async function writeRunReceipt(
   session: Session,
   facts: Omit<RunFacts, 'salt' | 'includeContent'>,
@@ -47,6 +47,8 @@ export async function writeRunReceipt(
   const predicate = runPredicate(session, { ...facts, salt, includeContent: flags.includeContent === true });
   const statement = runStatement(sessionSubjects(session), predicate);
   const key = keyPem === null ? null : parsePrivateKey(keyPem, flags.sign!);
-  await writeFileAtomic(`${flags.receipt}.salt`, `${salt.toString('hex')}\n`, { mode: 0o600 });
-  await writeReceipt(flags.receipt, statement, key);
+  await writeFilesAtomic([
+    { path: `${flags.receipt}.salt`, text: `${salt.toString('hex')}\n`, mode: 0o600 },
+    { path: flags.receipt, text: `${receiptLine(statement, key)}\n` },
+  ]);
 }

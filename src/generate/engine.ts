@@ -5,6 +5,7 @@ import type { Tokenizer } from '../checkpoint/tokenizer.js';
 import type { KvCache } from '../memory/kv-cache.js';
 import type { Ledger } from '../memory/ledger.js';
 import type { Model } from '../model/model.js';
+import type { Turn } from './turn.js';
 
 /** An opened model as generation uses it; `Session` is one. */
 export interface Engine {
@@ -23,4 +24,5 @@ export interface Engine {
   /** Logits rows that one pass can give. */
   readonly maxLogitsRows: number;
   readonly observer: OpObserver | null;
+  readonly turn: Turn;
 }

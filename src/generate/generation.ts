@@ -47,7 +47,7 @@ export class Generation implements AsyncIterable<TokenEvent> {
         { prompts: prompts.length, slots: engine.kv.slots },
       );
     }
-    for (const [index, ids] of prompts.entries()) checkPrompt(ids, index, engine);
+    checkPrompts(prompts, engine);
     if (this.#options.stop.length > 0 && engine.tokenizer === null) {
       throw new UsageError(
         'stop-without-tokenizer',
@@ -97,6 +97,7 @@ class Run {
   #firstTokenNs: bigint | null = null;
   #prefillPasses = 0;
   #yielding = false;
+  readonly #endTurn: () => void;
 
   constructor(
     engine: Engine,
@@ -109,7 +110,14 @@ class Run {
     this.#hooks = hooks;
     this.#before = engine.ledger.totals();
     this.#deviceReadBefore = processUsage().deviceReadBytes;
-    const slots = engine.kv.claim(prompts.length);
+    this.#endTurn = engine.turn.take('generate');
+    let slots: readonly number[];
+    try {
+      slots = engine.kv.claim(prompts.length);
+    } catch (error) {
+      this.#endTurn();
+      throw error;
+    }
     this.#requests = prompts.map(
       (promptTokenIds, index) =>
         new RequestState({
@@ -219,6 +227,7 @@ class Run {
       request.interrupt();
       this.#engine.kv.release(request.slot);
     }
+    this.#endTurn();
     const after = processUsage().deviceReadBytes;
     return {
       status,
@@ -245,7 +254,22 @@ class Run {
   }
 }
 
-function checkPrompt(ids: readonly number[], index: number, engine: Engine): void {
+/**
+ * Refuses prompts that cannot be continued; also for a session that is only planned.
+ * @throws UsageError `empty-prompt`, `prompt-too-long` with both numbers, `bad-token-id`
+ */
+export function checkPrompts(
+  prompts: readonly (readonly number[])[],
+  limits: { readonly capacity: number; readonly vocabSize: number },
+): void {
+  for (const [index, ids] of prompts.entries()) checkPrompt(ids, index, limits);
+}
+
+function checkPrompt(
+  ids: readonly number[],
+  index: number,
+  engine: { readonly capacity: number; readonly vocabSize: number },
+): void {
   const name = `prompt ${index}`;
   if (ids.length === 0) {
     throw new UsageError('empty-prompt', `Cannot generate from ${name}: it has 0 tokens, want at least 1`, {

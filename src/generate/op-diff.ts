@@ -3,6 +3,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { z } from 'zod';
+import type { Op } from '../backend/ops.js';
 import { InputError } from '../base/errors.js';
 import { parseJson } from '../base/json.js';
 import type { OpRecord } from './op-recorder.js';
@@ -39,7 +40,8 @@ export interface OpComparison {
 
 /**
  * Compares what ops gave in two runs recorded with `--trace-ops`, pass by pass, label by label. Policies divide an op
- * differently (rounds, pieces); of ops with one label in a pass the last holds the result, and that is compared.
+ * differently (rounds, pieces); of ops with one label in a pass the last holds the result, and that is compared. What
+ * one run computed for active neurons alone (`active-outputs`, see `OpRecorder`) is compared by the gated product.
  *
  * @throws InputError `malformed-op-trace`, `unreadable-file`
  */
@@ -48,7 +50,7 @@ export async function compareOpTraces(first: string, second: string): Promise<Op
   let compared = 0;
   for (const [key, a] of left) {
     const b = right.get(key);
-    if (b === undefined) continue;
+    if (b === undefined || a.kind === partialKind || b.kind === partialKind) continue;
     if (a.sha256 !== b.sha256) {
       const difference = await locate(first, second, a, b);
       return {
@@ -61,6 +63,9 @@ export async function compareOpTraces(first: string, second: string): Promise<Op
   }
   return { compared, unmatched: unmatchedOf(left, right), first: null };
 }
+
+/** An op that computes some columns of its output and leaves the others as they were. */
+const partialKind: Op['kind'] = 'active-outputs';
 
 function unmatchedOf(
   left: ReadonlyMap<string, OpRecord>,

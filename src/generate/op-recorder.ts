@@ -20,7 +20,13 @@ export interface OpRecord {
   readonly byteLength: number;
 }
 
-/** `--trace-ops DIR`: what every op of a run gave, for `waybill diff`. Slow and large; for looking, not for running. */
+/**
+ * `--trace-ops DIR`: what every op of a run gave, for `waybill diff`. Slow and large; for looking, not for running.
+ *
+ * An `active-outputs` op is named without values: it leaves the columns of inactive neurons as they were, so its
+ * output holds leftovers there, which the gated product that follows drops. Every NaN is recorded as one NaN, since
+ * which one an op gives is no part of the contract (docs/numerics.md).
+ */
 export class OpRecorder {
   readonly #directory: string;
   readonly #index: FileHandle;
@@ -39,7 +45,12 @@ export class OpRecorder {
     try {
       await mkdir(directory, { recursive: true });
       const index = await open(join(directory, 'ops.jsonl'), 'wx');
-      return new OpRecorder(directory, index, await open(join(directory, 'values.bin'), 'w'));
+      try {
+        return new OpRecorder(directory, index, await open(join(directory, 'values.bin'), 'w'));
+      } catch (error) {
+        await index.close();
+        throw error;
+      }
     } catch (error) {
       if (error instanceof Error && 'code' in error && error.code === 'EEXIST') {
         throw new UsageError(
@@ -59,7 +70,7 @@ export class OpRecorder {
   async #record(pass: number, { label, op }: PlacedOp, backend: Backend): Promise<void> {
     const output = outputOf(op);
     if (output === null) return;
-    const bytes = await backend.read(output);
+    const bytes = op.kind === 'active-outputs' ? new Uint8Array() : oneNan(await backend.read(output));
     const record: OpRecord = {
       sequence: this.#sequence++,
       pass,
@@ -78,8 +89,18 @@ export class OpRecorder {
     }
   }
 
+  /** Idempotent. */
   async close(): Promise<void> {
     await this.#index.close();
     await this.#values.close();
   }
+}
+
+/** The F32 values with every NaN written alike. */
+function oneNan(bytes: Uint8Array): Uint8Array {
+  const copy = bytes.slice();
+  const values = new Float32Array(copy.buffer);
+  const words = new Uint32Array(copy.buffer);
+  for (const [index, value] of values.entries()) if (Number.isNaN(value)) words[index] = 0x7fc00000;
+  return copy;
 }

@@ -1,4 +1,5 @@
 import { UsageError } from '../base/errors.js';
+import { givenOptions } from './given-options.js';
 
 /** How tokens are chosen and when generation ends. All fields have a meaning in every run; defaults are greedy. */
 export interface GenerateOptions {
@@ -36,7 +37,8 @@ export const defaultGenerateOptions: GenerateOptions = Object.freeze({
  * @throws UsageError `bad-option` that names the option, its value and the range
  */
 export function generateOptions(given: Partial<GenerateOptions> = {}): GenerateOptions {
-  const options = { ...defaultGenerateOptions, ...given };
+  const known = Object.keys(defaultGenerateOptions);
+  const options = { ...defaultGenerateOptions, ...givenOptions(given, known) };
   const check = (name: keyof GenerateOptions, holds: boolean, wanted: string): void => {
     if (holds) return;
     throw new UsageError('bad-option', `Cannot use ${name} ${String(options[name])}: want ${wanted}`, {
@@ -51,17 +53,29 @@ export function generateOptions(given: Partial<GenerateOptions> = {}): GenerateO
   );
   check(
     'temperature',
-    Number.isFinite(options.temperature) && options.temperature >= 0,
-    'a number of at least 0',
+    // The sampler divides by its binary32 value, which must not become 0 or infinite
+    options.temperature === 0 ||
+      (options.temperature > 0 &&
+        Math.fround(options.temperature) > 0 &&
+        Math.fround(options.temperature) < Infinity),
+    'zero, or a number above 0 that binary32 can hold',
   );
   check('topK', Number.isSafeInteger(options.topK) && options.topK >= 0, 'an integer of at least 0');
-  check('topP', options.topP > 0 && options.topP <= 1, 'a number above 0 and at most 1');
-  check('minP', options.minP >= 0 && options.minP <= 1, 'a number from 0 to 1');
+  check(
+    'topP',
+    typeof options.topP === 'number' && options.topP > 0 && options.topP <= 1,
+    'a number above 0 and at most 1',
+  );
+  check(
+    'minP',
+    typeof options.minP === 'number' && options.minP >= 0 && options.minP <= 1,
+    'a number from 0 to 1',
+  );
   check('seed', Number.isSafeInteger(options.seed) && options.seed >= 0, 'an integer from 0 to 2^53 - 1');
   check(
     'stop',
-    options.stop.every((text) => text.length > 0),
-    'strings that are not empty',
+    Array.isArray(options.stop) && options.stop.every((text) => typeof text === 'string' && text.length > 0),
+    'a list of strings that are not empty',
   );
   const sampling = options.topK !== 0 || options.topP !== 1 || options.minP !== 0;
   if (options.temperature === 0 && sampling) {

@@ -20,10 +20,15 @@ export function sampleToken(logits: Float32Array, position: number, options: Gen
   if (options.temperature === 0) return greedyToken(logits);
   const candidates = sortedCandidates(logits, fround(options.temperature));
   let count = keepTopK(candidates, options.topK);
-  const weights = candidates.scores.map((score) => exp32(fround(score - candidates.scores[0]!)));
+  const weights = candidates.scores.map((score) => weightOf(score, candidates.scores[0]!));
   count = keepTopP(weights, count, options.topP);
   count = keepMinP(weights, count, options.minP);
   return candidates.ids[draw(weights, count, uniform(options.seed, position, 0))]!;
+}
+
+/** Scores that a small temperature made infinite have no difference; equal ones weigh 1 like all equals. */
+function weightOf(score: number, largest: number): number {
+  return score === largest ? 1 : exp32(fround(score - largest));
 }
 
 /**

@@ -44,8 +44,10 @@ export async function scoreTokens(
   }
   const logProbabilities: number[] = [];
   const logitsDigests: string[] = [];
-  const [slot] = engine.kv.claim(1);
+  const endTurn = engine.turn.take('score');
+  let slot: number | undefined;
   try {
+    [slot] = engine.kv.claim(1);
     const chunk = Math.min(engine.prefillChunk, engine.maxLogitsRows);
     for (const [index, window] of windows.entries()) {
       // The last token is only predicted, never fed.
@@ -71,7 +73,8 @@ export async function scoreTokens(
       }
     }
   } finally {
-    engine.kv.release(slot!);
+    if (slot !== undefined) engine.kv.release(slot);
+    endTurn();
   }
   const mean = -logProbabilities.reduce((sum, value) => sum + value, 0) / total;
   return {

@@ -3,6 +3,7 @@ import { type PolicyName, policyNames } from '../acquire/policy.js';
 import { type BackendName, backendNames, type KernelChoice, kernelChoices } from '../backend/open.js';
 import { UsageError } from '../base/errors.js';
 import type { TraceSink } from '../memory/trace.js';
+import { givenOptions } from './given-options.js';
 
 /** How a model is opened. One record, frozen, that goes into the receipt. */
 export interface SessionOptions {
@@ -46,7 +47,7 @@ export interface SessionHooks {
  */
 export function sessionOptions(given: Partial<SessionOptions> & { model: string }): SessionOptions {
   const slots = given.slots ?? 1;
-  const options: SessionOptions = {
+  const defaults = {
     revision: null,
     prepared: null,
     backend: 'cpu',
@@ -60,8 +61,9 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
     prefillChunk: 128,
     logitsRows: slots,
     slots,
-    ...given,
-  };
+  } satisfies Omit<SessionOptions, 'model'>;
+  const known = ['model', ...Object.keys(defaults)];
+  const options: SessionOptions = { ...defaults, ...givenOptions(given, known) };
   const check = (name: keyof SessionOptions, holds: boolean, wanted: string): void => {
     if (holds) return;
     throw new UsageError('bad-option', `Cannot use ${name} ${String(options[name])}: want ${wanted}`, {

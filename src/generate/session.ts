@@ -21,6 +21,7 @@ import type { Engine } from './engine.js';
 import { Generation, type GenerationHooks } from './generation.js';
 import type { GenerateOptions } from './options.js';
 import { type SessionHooks, type SessionOptions, sessionOptions } from './session-options.js';
+import { Turn } from './turn.js';
 
 /** What `onProgress` says of the phases of preparing. */
 export const prepareLabels: Readonly<Record<PreparePhase, string>> = {
@@ -53,6 +54,7 @@ export class Session implements Engine {
   readonly setup: LedgerTotals;
   readonly openNs: bigint;
   observer: OpObserver | null = null;
+  readonly turn = new Turn();
   readonly #workspace: Workspace;
   readonly #allocator: BudgetedAllocator;
 
@@ -122,8 +124,9 @@ export class Session implements Engine {
     return this.tokenizer.encode(text);
   }
 
-  /** Gives everything back. Idempotent. */
+  /** Gives everything back, once a running pass has ended; what generates then ends with an error. Idempotent. */
   async close(): Promise<void> {
+    await this.turn.close();
     if (this.ledger.totalHeld > 0) {
       closeWorkspace(this.#allocator, this.#workspace);
       this.kv.close();

@@ -1,5 +1,7 @@
 /**
- * Withholds the end of a text while it may still become a stop string, so that no part of one is ever shown.
+ * Withholds the end of a text while it may still become a stop string, so that no part of one is ever shown. The stop
+ * string that is complete first ends the text, the longest of several that end together: what is shown does not depend
+ * on how the text was cut into pieces.
  */
 export class StopText {
   readonly #stops: readonly string[];
@@ -38,13 +40,17 @@ export class StopText {
   }
 }
 
+/** Where the stop string begins that ends the text, -1 where there is none. */
 function firstStop(text: string, stops: readonly string[]): number {
-  let first = -1;
+  let begin = -1;
+  let end = Infinity;
   for (const stop of stops) {
     const at = text.indexOf(stop);
-    if (at >= 0 && (first < 0 || at < first)) first = at;
+    if (at < 0 || at + stop.length > end) continue;
+    if (at + stop.length < end || at < begin) begin = at;
+    end = at + stop.length;
   }
-  return first;
+  return begin;
 }
 
 /** Length of the longest end of `text` that begins some stop string. */

@@ -1,0 +1,15 @@
+import { UsageError } from '../base/errors.js';
+
+/**
+ * What a caller gave, without the fields that are undefined, which mean the default.
+ * @throws UsageError `bad-option` for a name that is none of `known`: misspelt, it would be ignored
+ */
+export function givenOptions<Options extends object>(given: Options, known: readonly string[]): Options {
+  for (const name of Object.keys(given)) {
+    if (known.includes(name)) continue;
+    throw new UsageError('bad-option', `Cannot use the option "${name}": want one of ${known.join(', ')}`, {
+      option: name,
+    });
+  }
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as Options;
+}

@@ -28,6 +28,7 @@ const matrixCount = Math.floor(Number(flags.bytes) / matrixBytes);
 const readCeilingOpcode = 100;
 
 const backend = await openWasm({ threads });
+const opened = [backend];
 const whole = (label, byteLength) => {
   const buffer = backend.allocate({ label, cause: 'dense-weights', byteLength });
   return { buffer, byteOffset: 0, byteLength };
@@ -107,6 +108,7 @@ const measures = {
 };
 if (nativeStatus().available) {
   const native = await openNative({ threads });
+  opened.push(native);
   const buffer = native.allocate({
     label: 'ceiling',
     cause: 'dense-weights',
@@ -175,4 +177,4 @@ if (flags.json) {
   }
   console.log(table.toString());
 }
-process.exit(0);
+await Promise.all(opened.map((one) => one.close()));

@@ -1,6 +1,6 @@
 // Kernel benchmark: matrix-vector and matrix-matrix products of the native library against a read ceiling (every byte
 // loaded and added, all threads) that is measured in the same run, interleaved, over data that rotate through 2 GiB.
-// node bench/kernels.mjs [--json] [--threads N] [--set NAME] [--pairs N] [--bytes N] [--only TEXT]
+// node bench/kernels.mjs [--json] [--threads N] [--set NAME] [--pairs N] [--bytes N] [--only TEXT[,TEXT]]
 import { availableParallelism, cpus } from 'node:os';
 import { parseArgs } from 'node:util';
 import { openNative } from '../dist/backend/cpu/native-backend.js';
@@ -210,7 +210,7 @@ cases.push({
 for (const share of [0.1, 0.034]) {
   const active = activeList(8192, share);
   cases.push({
-    name: `f16 active rows ${share * 100} %`,
+    name: `f16 active rows ${Number((share * 100).toFixed(1))} %`,
     rows: 1,
     inputs: 8192,
     outputs: 2048,
@@ -255,7 +255,7 @@ for (const type of ['f32', 'f16']) {
 
 const results = [];
 for (const kase of cases) {
-  if (!kase.name.includes(values.only)) continue;
+  if (!values.only.split(',').some((part) => kase.name.includes(part))) continue;
   const result = await measure(kase);
   results.push(result);
   if (!values.json) {

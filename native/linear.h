@@ -15,9 +15,10 @@ static inline Scratch scratchOf(float *base) {
 }
 
 template <class E> static void runRows(const Product *p, uint32_t *counter, int threads, Scratch s) {
-  // Accumulators of all rows take at most half a first-level cache; a thread gets about three items.
-  const size_t widest = 4096 / p->rows;
-  const size_t columns = least(widest, greatest(64, roundUp(p->outputs / (threads * 3 + 1) + 1, 64)));
+  // Accumulators of all rows take at most half a first-level cache. Below that one wide item a thread: long pieces of
+  // rows read faster (0.78 to 0.85 of the read ceiling where four items a thread reach 0.56 to 0.75).
+  const size_t widest = 4096 / p->rows / 64 * 64;
+  const size_t columns = least(widest, roundUp((p->outputs + threads - 1) / threads, 64));
   for (size_t from; (from = takeItem(counter) * columns) < p->outputs;) {
     const size_t to = least(from + columns, p->outputs);
     if (p->rows == 1) oneRowColumns<E>(p, from, to, s.acc, s.gathered);

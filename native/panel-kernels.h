@@ -35,6 +35,7 @@ static inline void packInputMajor(const Product *p, Block block, size_t from, si
 
 template <class E>
 static inline void packOutputMajor(const Product *p, Block block, size_t from, size_t to, float *panel) {
+  enum { line = 64 / sizeof(E) };
   const size_t first = block.begin - p->rowOrigin;
   size_t strip = 0;
   for (size_t c = from; c < to; c += microColumns, strip++) {
@@ -45,6 +46,9 @@ static inline void packOutputMajor(const Product *p, Block block, size_t from, s
       float *to_ = panel + strip * stripFloats + v * lanes;
       size_t k = 0;
       for (; k + 4 <= block.count; k += 4) {
+        // The next block of the same rows: more rows pass at once than hardware prefetchers follow.
+        if (k % line == 0)
+          for (int r = 0; r < lanes; r++) prefetchSoon(rows[r] + first + k + blockInputs);
         F column[4];
         loadTransposed(rows, first + k, column);
         for (int i = 0; i < 4; i++) store(to_ + (k + i) * microColumns, column[i]);

@@ -21,19 +21,19 @@ static inline void narrow(uint16_t *to, F value) {
   _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-// Four elements each of rows r, r + 4, r + 8 and r + 12, from the low lanes up.
+// Four elements each of rows r, r + 4, r + 8 and r + 12, from the low lanes up. Masked broadcasts from memory leave
+// the one shuffle port of wide registers to the transposition.
 static inline F rowQuad(const float *const *rows, size_t at) {
   F quad = _mm512_castps128_ps512(_mm_loadu_ps(rows[0] + at));
-  quad = _mm512_insertf32x4(quad, _mm_loadu_ps(rows[4] + at), 1);
-  quad = _mm512_insertf32x4(quad, _mm_loadu_ps(rows[8] + at), 2);
-  return _mm512_insertf32x4(quad, _mm_loadu_ps(rows[12] + at), 3);
+  quad = _mm512_mask_broadcast_f32x4(quad, 0x00f0, _mm_loadu_ps(rows[4] + at));
+  quad = _mm512_mask_broadcast_f32x4(quad, 0x0f00, _mm_loadu_ps(rows[8] + at));
+  return _mm512_mask_broadcast_f32x4(quad, 0xf000, _mm_loadu_ps(rows[12] + at));
 }
 template <class E> static inline F rowQuad(const E *const *rows, size_t at) {
-  const __m128i low = _mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)(rows[0] + at)),
-                                         _mm_loadl_epi64((const __m128i *)(rows[4] + at)));
-  const __m128i high = _mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)(rows[8] + at)),
-                                          _mm_loadl_epi64((const __m128i *)(rows[12] + at)));
-  return widenBits(rows[0], _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1));
+  __m256i quad = _mm256_castsi128_si256(_mm_loadl_epi64((const __m128i *)(rows[0] + at)));
+  quad = _mm256_mask_broadcastq_epi64(quad, 2, _mm_loadl_epi64((const __m128i *)(rows[4] + at)));
+  quad = _mm256_mask_broadcastq_epi64(quad, 4, _mm_loadl_epi64((const __m128i *)(rows[8] + at)));
+  return widenBits(rows[0], _mm256_mask_broadcastq_epi64(quad, 8, _mm_loadl_epi64((const __m128i *)(rows[12] + at))));
 }
 
 // out[k], lane r = rows[r][at + k].
@@ -48,3 +48,5 @@ template <class E> static inline void loadTransposed(const E *const *rows, size_
 }
 
 static inline void prefetchLine(const void *at) { _mm_prefetch((const char *)at, _MM_HINT_T0); }
+// Into the second-level cache alone.
+static inline void prefetchSoon(const void *at) { _mm_prefetch((const char *)at, _MM_HINT_T1); }

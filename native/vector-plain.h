@@ -29,3 +29,4 @@ template <class E> static inline void loadTransposed(const E *const *rows, size_
 }
 
 static inline void prefetchLine(const void *at) { __builtin_prefetch(at); }
+static inline void prefetchSoon(const void *at) { __builtin_prefetch(at, 0, 2); }

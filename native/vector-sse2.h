@@ -49,3 +49,5 @@ template <class E> static inline void loadTransposed(const E *const *rows, size_
 }
 
 static inline void prefetchLine(const void *at) { _mm_prefetch((const char *)at, _MM_HINT_T0); }
+// Into the second-level cache alone.
+static inline void prefetchSoon(const void *at) { _mm_prefetch((const char *)at, _MM_HINT_T1); }

@@ -2,6 +2,7 @@ import { Command } from '@commander-js/extra-typings';
 import type { Placement, WeightPath } from '../acquire/placement.js';
 import { formatByteSize } from '../base/byte-size.js';
 import { closePlan, planSession, type SessionPlan } from '../generate/session.js';
+import { runtimeAllowanceBytes } from '../memory/runtime-allowance.js';
 import { flags } from './flags.js';
 import { plainTable } from './plain-table.js';
 import { Progress } from './progress.js';
@@ -64,7 +65,7 @@ function planText({ placement, options, backend }: SessionPlan): string {
     `regime     ${placement.regime}${placement.gated ? ', gated' : ''}: ${regimeNames[placement.regime]}`,
     `kernels    ${backend.info.kernels} (${backend.info.reason}), ${backend.info.threads} threads`,
     `budget     ${budgetBytes === null ? 'none' : bytesText(budgetBytes)}`,
-    `held       ${bytesText(totalBytes)}; this policy needs at least ${bytesText(minimumBytes)}`,
+    `held       ${bytesText(totalBytes)}; this policy needs at least ${bytesText(minimumBytes)}; the runtime itself takes up to ${formatByteSize(runtimeAllowanceBytes)} more`,
     `a token    ${bytesText(moved.expectedBytes)}: dense ${formatByteSize(moved.denseDecodeBytes)}, rows ${formatByteSize(moved.expectedPacketBytes)} if ${(moved.activeShare * 100).toFixed(1)} % of neurons are active (${moved.activeShareSource}), embedding ${formatByteSize(moved.embeddingBytes)}`,
   ];
   if (placement.predictedMsPerToken !== null)

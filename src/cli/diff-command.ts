@@ -1,6 +1,7 @@
 import { Command } from '@commander-js/extra-typings';
 import { exitCodes } from '../base/errors.js';
 import { compareOpTraces, type OpComparison } from '../generate/op-diff.js';
+import { raiseExitCode } from './exit-code.js';
 import { openTerminal } from './terminal.js';
 
 /** `waybill diff`: the first op in which two recorded runs differ; exit code 1 where one does. */
@@ -14,8 +15,8 @@ export function diffCommand() {
       const comparison = await compareOpTraces(a, b);
       terminal.print(comparisonText(comparison));
       if (terminal.json) terminal.printJson(comparison);
-      if (comparison.first !== null) process.exitCode = exitCodes.gateFailed;
-      else if (comparison.compared === 0) process.exitCode = exitCodes.inconclusive;
+      if (comparison.first !== null) raiseExitCode(exitCodes.gateFailed);
+      else if (comparison.compared === 0) raiseExitCode(exitCodes.inconclusive);
     });
 }
 

@@ -75,8 +75,6 @@ function optionalParts(): Finding[] {
   const programs = [
     ['C++ compiler', ['c++', 'g++', 'clang++'], 'only needed to build the native kernels'],
     ['NVIDIA driver', ['nvidia-smi'], 'only for GPUs, which this version does not use'],
-    ['Slurm', ['sbatch'], 'only to send runs to a cluster'],
-    ['browser', ['chromium', 'google-chrome'], 'only for tests of reports'],
   ] as const;
   return programs.map(([name, commands, purpose]) => {
     const path = commands.map(findProgram).find((found) => found !== null) ?? null;

@@ -4,6 +4,7 @@ import { type Checkpoint, openCheckpoint } from '../checkpoint/checkpoint.js';
 import { resolveModel } from '../checkpoint/hub.js';
 import { isSparse } from '../checkpoint/model-config.js';
 import type { MatrixDescription } from '../checkpoint/model-description.js';
+import type { StoredTensor } from '../checkpoint/stored-tensor.js';
 import { flags } from './flags.js';
 import { plainTable } from './plain-table.js';
 import { Progress } from './progress.js';
@@ -28,7 +29,7 @@ export function inspectCommand() {
       const checkpoint = await openCheckpoint(directory);
       try {
         terminal.print(inspection(checkpoint, given.tensors === true));
-        if (terminal.json) terminal.printJson(inspectionJson(checkpoint));
+        if (terminal.json) terminal.printJson(inspectionJson(checkpoint, given.tensors === true));
       } finally {
         await checkpoint.close();
       }
@@ -64,7 +65,10 @@ function packetText({ config, description }: Checkpoint): string {
   return `${eligible.length} matrices (${roles}), where finite: rows of zero activations need not move`;
 }
 
-function inspectionJson({ directory, config, description, tensors }: Checkpoint): unknown {
+function inspectionJson(
+  { directory, config, description, tensors }: Checkpoint,
+  withTensors: boolean,
+): unknown {
   const eligibleOf = (matrix: MatrixDescription): boolean =>
     matrix.neuronAxis !== null && isSparse(config.activation);
   return {
@@ -72,13 +76,14 @@ function inspectionJson({ directory, config, description, tensors }: Checkpoint)
     config,
     matrices: description.matrices.map((matrix) => ({ ...matrix, packetEligible: eligibleOf(matrix) })),
     notes: description.notes,
-    tensors: [...tensors.values()].map(({ name, type, shape, file, byteOffset, byteLength }) => ({
-      name,
-      type,
-      shape,
-      file,
-      byteOffset: BigInt(byteOffset),
-      byteLength: BigInt(byteLength),
-    })),
+    weights: {
+      tensors: tensors.size,
+      byteLength: [...tensors.values()].reduce((sum, { byteLength }) => sum + BigInt(byteLength), 0n),
+    },
+    ...(withTensors ? { tensors: [...tensors.values()].map(tensorJson) } : {}),
   };
+}
+
+function tensorJson({ name, type, shape, file, byteOffset, byteLength }: StoredTensor): unknown {
+  return { name, type, shape, file, byteOffset: BigInt(byteOffset), byteLength: BigInt(byteLength) };
 }

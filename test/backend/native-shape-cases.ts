@@ -20,8 +20,8 @@ async function linearShapes(bench: Bench, random: Random): Promise<void> {
     [1, 257, 4500],
     [2, 129, 70],
     [8, 140, 83],
-    [9, 128, 33],
-    [13, 261, 300],
+    [16, 128, 33],
+    [17, 261, 300],
     [70, 130, 65],
   ] as const;
   for (const [rows, inputs, outputs] of shapes) {
@@ -105,7 +105,7 @@ async function activeShapes(bench: Bench, random: Random): Promise<void> {
     [1, 50, 7],
     [4, 400, 90],
     [8, 300, 40],
-    [11, 260, 150],
+    [18, 260, 150],
     [60, 300, 35],
   ] as const) {
     for (const type of types) {

@@ -1,4 +1,4 @@
-import type { Allocator, Span } from '../memory/buffers.js';
+import type { AllocationRequest, Allocator, DeviceBuffer, Span } from '../memory/buffers.js';
 import type { PlacedOp } from './ops.js';
 
 /** A region of an open file that is to land in a buffer: one extent of weights, or one row. */
@@ -32,6 +32,18 @@ export interface BackendInfo {
 }
 
 /**
+ * Host memory beside a device that ops can read directly, over the link. What is mirrored there once is moved into device
+ * buffers by the copy engine, without reading the file again.
+ */
+export interface HostTier {
+  /**
+   * Reads a file region into page-locked host memory; the buffer is released like any other, and counts as host bytes.
+   * Rejects with `SetupError` `out-of-pinned-memory`, `ExecutionError` `short-read`.
+   */
+  mirror(file: TransferFile, position: number, request: AllocationRequest): Promise<DeviceBuffer>;
+}
+
+/**
  * Where arithmetic happens. Submissions run in the order given; `transfer` runs beside them. All bytes come from the
  * `Allocator` side, so that the budget sees every one.
  */
@@ -41,6 +53,8 @@ export interface Backend extends Allocator {
   readonly parallelism: number;
   /** Largest number of bytes that this backend can address in all, or `Infinity`. */
   readonly addressableBytes: number;
+  /** Where the backend computes on a device of its own: the host memory that it can reach. */
+  readonly hostTier?: HostTier;
   /** Queues ops behind all earlier ones; resolves when they are done, rejects with the first `NumericsError`. */
   submit(ops: readonly PlacedOp[]): Promise<void>;
   /** Writes host bytes into a span. The caller has awaited every submission that reads or writes the span. */

@@ -1,0 +1,290 @@
+import { ExecutionError } from '../../base/errors.js';
+import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
+import type { Backend, BackendInfo, HostTier, Transfer, TransferFile, TransferReport } from '../backend.js';
+import type { PlacedOp } from '../ops.js';
+import { encodeProgram } from '../program.js';
+import { BouncePool } from './bounce-pool.js';
+import { Completion } from './completion.js';
+import type { DeviceFacts } from './device.js';
+import { DeviceMemory } from './device-memory.js';
+import { check, type DriverLibrary, describe } from './driver.js';
+import { FileTransfers } from './file-transfers.js';
+import { GraphCache } from './graph-cache.js';
+import { HostMirrors } from './host-mirrors.js';
+import type { KernelModules } from './kernels.js';
+import { type LaunchFacts, statusWords } from './launch.js';
+import { Launcher } from './launcher.js';
+import { allocatePinned, type PinnedMemory } from './pinned-memory.js';
+import { planLaunches } from './plan-launches.js';
+import { attentionScratchRows } from './plan-rows.js';
+import { fallibleOps, takeFailure } from './submission-errors.js';
+
+const nonBlocking = 1;
+/** Regions of 4 MiB keep a PCIe link busy; eight of them keep four readers and the copy engine busy at once. */
+const bounceBytes = 4 * 1024 * 1024;
+const bounceCount = 8;
+/** Read-backs are logits and active sets; larger ones go in parts. */
+const readBackBytes = 1024 * 1024;
+const readBackCount = 64;
+
+export interface CudaParts {
+  readonly driver: DriverLibrary;
+  readonly device: DeviceFacts;
+  readonly context: bigint;
+  readonly modules: KernelModules;
+  readonly info: BackendInfo;
+  /** False: every submission is planned and launched kernel by kernel. */
+  readonly graphs: boolean;
+}
+
+/** One GPU as a `Backend`. Made by `openCuda`, with its context current. */
+export class CudaBackend implements Backend {
+  readonly info: BackendInfo;
+  readonly device: DeviceFacts;
+  readonly parallelism = attentionScratchRows;
+  readonly addressableBytes: number;
+  readonly hostTier: HostTier;
+  readonly #driver: DriverLibrary;
+  readonly #context: bigint;
+  readonly #memory: DeviceMemory;
+  readonly #completion: Completion;
+  readonly #launcher: Launcher;
+  readonly #graphs: GraphCache | null;
+  readonly #facts: LaunchFacts;
+  readonly #status: PinnedMemory;
+  readonly #statusWords: Uint32Array;
+  readonly #bounce: BouncePool;
+  readonly #readBack: BouncePool;
+  readonly #transfers: FileTransfers;
+  readonly #mirrors = new HostMirrors();
+  readonly #computing: bigint;
+  readonly #copying: bigint;
+  readonly #pending = new Set<Promise<unknown>>();
+  #fatal: ExecutionError | null = null;
+  #closing: Promise<void> | null = null;
+
+  constructor({ driver, device, context, modules, info, graphs }: CudaParts) {
+    this.#driver = driver;
+    this.#context = context;
+    this.device = device;
+    this.info = Object.freeze(info);
+    this.addressableBytes = device.totalBytes;
+    this.#computing = this.#stream();
+    this.#copying = this.#stream();
+    this.#memory = new DeviceMemory(driver, this.#computing);
+    this.#completion = new Completion(driver, this.#enter, this.#failed);
+    this.#status = allocatePinned(driver, 'status words', statusWords * 4);
+    this.#statusWords = new Uint32Array(this.#status.bytes.buffer).fill(0);
+    this.#facts = {
+      multiprocessors: device.multiprocessors,
+      sharedBytes: device.sharedBytes,
+      statusAddress: this.#status.deviceAddress,
+    };
+    this.#launcher = new Launcher(driver, modules, this.#computing);
+    this.#graphs = graphs ? new GraphCache(driver, this.#launcher, this.#computing) : null;
+    this.#bounce = new BouncePool(driver, this.#enter, bounceBytes, bounceCount);
+    this.#readBack = new BouncePool(driver, this.#enter, readBackBytes, readBackCount);
+    this.#transfers = new FileTransfers({
+      driver,
+      enter: this.#enter,
+      completion: this.#completion,
+      bounce: this.#bounce,
+      mirrors: this.#mirrors,
+      stream: this.#copying,
+    });
+    this.hostTier = {
+      mirror: (file, position, request) => this.#mirror(file, position, request),
+    };
+  }
+
+  /** Buffers and pinned memory now; graphs in use and how often one was replayed. */
+  get usage() {
+    const { deviceBytes, devicePeakBytes, pinnedBytes } = this.#memory.usage;
+    return {
+      deviceBytes,
+      devicePeakBytes,
+      pinnedBytes:
+        pinnedBytes + this.#bounce.pinnedBytes + this.#readBack.pinnedBytes + this.#status.bytes.byteLength,
+      graphs: this.#graphs?.graphs ?? 0,
+      graphReplays: this.#graphs?.replays ?? 0,
+    };
+  }
+
+  allocate(request: AllocationRequest): DeviceBuffer {
+    this.#begin('allocate');
+    return this.#memory.allocate(request);
+  }
+
+  release(buffer: DeviceBuffer): void {
+    if (this.#closing !== null) throw closed('release');
+    this.#enter();
+    this.#mirrors.remove(buffer);
+    this.#memory.release(buffer);
+  }
+
+  submit(ops: readonly PlacedOp[]): Promise<void> {
+    this.#begin('submit');
+    if (ops.length === 0) return Promise.resolve();
+    const plan = () => planLaunches(ops, this.#facts);
+    if (this.#graphs === null) this.#launcher.run(plan());
+    else this.#graphs.run(encodeProgram(ops.map(({ op }) => op)), plan);
+    const fallible = fallibleOps(ops);
+    return this.#track(
+      this.#completion.after(this.#computing).then(() => {
+        const failure = takeFailure(this.#statusWords, ops, fallible);
+        if (failure !== null) throw failure;
+      }),
+    );
+  }
+
+  write(target: Span, bytes: Uint8Array): void {
+    this.#begin('write');
+    const address = this.#memory.address('write', target);
+    if (bytes.byteLength !== target.byteLength) {
+      throw new RangeError(
+        `Cannot write ${bytes.byteLength} bytes to "${target.buffer.label}": the span holds ${target.byteLength}`,
+      );
+    }
+    if (bytes.byteLength === 0) return;
+    // From pageable memory: the driver has copied the bytes when it returns.
+    const code = this.#driver.cuMemcpyHtoDAsync_v2(address, bytes, bytes.byteLength, this.#computing);
+    check(this.#driver, 'cuMemcpyHtoDAsync', code, `write "${target.buffer.label}"`);
+  }
+
+  async read(source: Span): Promise<Uint8Array> {
+    this.#begin('read');
+    const address = this.#memory.address('read', source);
+    const bytes = new Uint8Array(source.byteLength);
+    const parts: Promise<void>[] = [];
+    // The first parts are enqueued at once, before a later submission can change the bytes.
+    for (let at = 0; at < bytes.byteLength; at += readBackBytes) {
+      const part = bytes.subarray(at, at + readBackBytes);
+      const memory = this.#readBack.tryTake() ?? (await this.#readBack.take());
+      parts.push(this.#readPart(address + at, part, memory));
+    }
+    await this.#track(Promise.all(parts));
+    return bytes;
+  }
+
+  async transfer(transfers: readonly Transfer[]): Promise<TransferReport> {
+    this.#begin('transfer');
+    const addressed = transfers.map((transfer) => ({
+      transfer,
+      deviceAddress: this.#memory.address('transfer', transfer.target),
+    }));
+    return this.#track(this.#transfers.run(addressed));
+  }
+
+  /** Files are read once, when weights are loaded; there is nothing to hint at. */
+  prefetch(_file: TransferFile, _regions: readonly { position: number; byteLength: number }[]): void {
+    this.#begin('prefetch');
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= Promise.allSettled(this.#pending).then(() => {
+      this.#enter();
+      this.#driver.cuCtxSynchronize();
+      this.#graphs?.clear();
+      this.#memory.releaseAll();
+      this.#bounce.close();
+      this.#readBack.close();
+      this.#driver.cuMemFreeHost(this.#status.hostAddress);
+      this.#completion.close();
+      this.#driver.cuStreamDestroy_v2(this.#computing);
+      this.#driver.cuStreamDestroy_v2(this.#copying);
+      this.#driver.cuCtxDestroy_v2(this.#context);
+    });
+    return this.#closing;
+  }
+
+  /** Milliseconds on the device of what `enqueue` submits, by events around it. */
+  async measure(enqueue: () => Promise<unknown>): Promise<number> {
+    this.#begin('measure');
+    const [began, ended] = [0, 0].map(() => {
+      const room = new BigUint64Array(1);
+      check(this.#driver, 'cuEventCreate', this.#driver.cuEventCreate(room, 0));
+      return room[0]!;
+    });
+    check(this.#driver, 'cuEventRecord', this.#driver.cuEventRecord(began!, this.#computing));
+    const running = enqueue();
+    check(this.#driver, 'cuEventRecord', this.#driver.cuEventRecord(ended!, this.#computing));
+    const marked = this.#completion.after(this.#computing);
+    await running;
+    await marked;
+    this.#enter();
+    const elapsed = new Float32Array(1);
+    check(this.#driver, 'cuEventElapsedTime', this.#driver.cuEventElapsedTime(elapsed, began!, ended!));
+    for (const event of [began!, ended!]) this.#driver.cuEventDestroy_v2(event);
+    return elapsed[0]!;
+  }
+
+  async #readPart(address: number, part: Uint8Array, memory: PinnedMemory): Promise<void> {
+    try {
+      this.#enter();
+      const code = this.#driver.cuMemcpyDtoHAsync_v2(
+        memory.hostAddress,
+        address,
+        part.byteLength,
+        this.#computing,
+      );
+      check(this.#driver, 'cuMemcpyDtoHAsync', code, 'read from the GPU');
+      await this.#completion.after(this.#computing);
+      part.set(memory.bytes.subarray(0, part.byteLength));
+    } finally {
+      this.#readBack.give(memory);
+    }
+  }
+
+  async #mirror(file: TransferFile, position: number, request: AllocationRequest): Promise<DeviceBuffer> {
+    this.#begin('mirror');
+    const { buffer, memory } = this.#memory.allocateMapped(request);
+    try {
+      const bytes = memory.bytes.subarray(0, request.byteLength);
+      await this.#track(this.#transfers.readInto(file, position, bytes));
+    } catch (error) {
+      this.release(buffer);
+      throw error;
+    }
+    this.#mirrors.add(file, position, memory.hostAddress, buffer);
+    return buffer;
+  }
+
+  #stream(): bigint {
+    const room = new BigUint64Array(1);
+    check(this.#driver, 'cuStreamCreate', this.#driver.cuStreamCreate(room, nonBlocking));
+    return room[0]!;
+  }
+
+  readonly #enter = (): void => {
+    this.#driver.cuCtxSetCurrent(this.#context);
+  };
+
+  readonly #failed = (call: string, code: number): ExecutionError => {
+    this.#fatal ??= new ExecutionError(
+      'gpu-failed',
+      `Cannot go on with GPU ${this.device.index}: ${describe(this.#driver, call, code)}`,
+      { call, cudaCode: code },
+    );
+    return this.#fatal;
+  };
+
+  #begin(action: string): void {
+    if (this.#closing !== null) throw closed(action);
+    if (this.#fatal !== null) throw this.#fatal;
+    this.#enter();
+  }
+
+  /** Closing waits for it. */
+  #track<Value>(promise: Promise<Value>): Promise<Value> {
+    this.#pending.add(promise);
+    const done = (): void => {
+      this.#pending.delete(promise);
+    };
+    promise.then(done, done);
+    return promise;
+  }
+}
+
+function closed(action: string): ExecutionError {
+  return new ExecutionError('backend-closed', `Cannot ${action}: the CUDA backend is closed`);
+}

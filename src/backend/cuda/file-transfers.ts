@@ -1,0 +1,139 @@
+import type { Transfer, TransferFile, TransferReport } from '../backend.js';
+import { transferIntoMemory } from '../memory-file-transfer.js';
+import type { BouncePool } from './bounce-pool.js';
+import type { Completion } from './completion.js';
+import { check, type DriverLibrary } from './driver.js';
+import type { HostMirrors } from './host-mirrors.js';
+
+/** Part of a transfer that one bounce buffer takes. */
+interface Part {
+  readonly file: TransferFile;
+  readonly position: number;
+  readonly byteLength: number;
+  readonly deviceAddress: number;
+  /** In the bounce buffer. */
+  readonly at: number;
+}
+
+/** A transfer whose target was looked up. */
+export interface AddressedTransfer {
+  readonly transfer: Transfer;
+  readonly deviceAddress: number;
+}
+
+export interface FileTransferParts {
+  readonly driver: DriverLibrary;
+  readonly enter: () => void;
+  readonly completion: Completion;
+  readonly bounce: BouncePool;
+  readonly mirrors: HostMirrors;
+  readonly stream: bigint;
+}
+
+/**
+ * File regions to device memory: copied at once from the mirror in pinned memory where there is one, else read into
+ * bounce buffers and copied from there, several buffers on their way at a time.
+ */
+export class FileTransfers {
+  readonly #parts: FileTransferParts;
+
+  constructor(parts: FileTransferParts) {
+    this.#parts = parts;
+  }
+
+  /** Resolves when every byte has landed. */
+  async run(transfers: readonly AddressedTransfer[]): Promise<TransferReport> {
+    const start = process.hrtime.bigint();
+    const { driver, enter, completion, mirrors, stream } = this.#parts;
+    const unmirrored: AddressedTransfer[] = [];
+    let requestedBytes = 0;
+    let copied = false;
+    enter();
+    for (const one of transfers) {
+      const { file, position, target } = one.transfer;
+      requestedBytes += target.byteLength;
+      if (target.byteLength === 0) continue;
+      const hostAddress = mirrors.find(file, position, target.byteLength);
+      if (hostAddress === null) {
+        unmirrored.push(one);
+        continue;
+      }
+      const code = driver.cuMemcpyAsync(one.deviceAddress, hostAddress, target.byteLength, stream);
+      check(driver, 'cuMemcpyAsync', code, `copy weights to "${target.buffer.label}"`);
+      copied = true;
+    }
+    const landing = copied ? completion.after(stream) : Promise.resolve();
+    const outcomes = await Promise.allSettled([
+      landing,
+      ...this.#batches(unmirrored).map((b) => this.#move(b)),
+    ]);
+    for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
+    return { requestedBytes, elapsedNs: process.hrtime.bigint() - start };
+  }
+
+  /** Reads file regions straight into host memory. */
+  async readInto(file: TransferFile, position: number, bytes: Uint8Array): Promise<void> {
+    const step = this.#parts.bounce.byteLength;
+    const pieces: Uint8Array[] = [];
+    for (let at = 0; at < bytes.byteLength; at += step) pieces.push(bytes.subarray(at, at + step));
+    await transferIntoMemory(
+      pieces.map((piece, index) => fileRegion(file, position + index * step, piece.byteLength, index)),
+      ({ target }) => pieces[target.byteOffset]!,
+    );
+  }
+
+  #batches(transfers: readonly AddressedTransfer[]): Part[][] {
+    const limit = this.#parts.bounce.byteLength;
+    const batches: Part[][] = [];
+    let room = 0;
+    for (const { transfer, deviceAddress } of transfers) {
+      const { file, position, target } = transfer;
+      for (let done = 0; done < target.byteLength; ) {
+        if (room === 0) {
+          batches.push([]);
+          room = limit;
+        }
+        const byteLength = Math.min(room, target.byteLength - done);
+        batches.at(-1)!.push({
+          file,
+          position: position + done,
+          byteLength,
+          deviceAddress: deviceAddress + done,
+          at: limit - room,
+        });
+        done += byteLength;
+        room -= byteLength;
+      }
+    }
+    return batches;
+  }
+
+  async #move(batch: readonly Part[]): Promise<void> {
+    const { driver, enter, completion, bounce, stream } = this.#parts;
+    const memory = await bounce.take();
+    try {
+      await transferIntoMemory(
+        batch.map((part, index) => fileRegion(part.file, part.position, part.byteLength, index)),
+        ({ target }) => {
+          const part = batch[target.byteOffset]!;
+          return memory.bytes.subarray(part.at, part.at + part.byteLength);
+        },
+      );
+      enter();
+      for (const part of batch) {
+        const from = memory.hostAddress + BigInt(part.at);
+        const code = driver.cuMemcpyAsync(part.deviceAddress, from, part.byteLength, stream);
+        check(driver, 'cuMemcpyAsync', code, 'copy file regions to the GPU');
+      }
+      await completion.after(stream);
+    } finally {
+      bounce.give(memory);
+    }
+  }
+}
+
+/** A transfer whose target is known by its index alone: where the bytes go is decided by who asked. */
+function fileRegion(file: TransferFile, position: number, byteLength: number, index: number): Transfer {
+  const buffer = { label: file.path, cause: 'staging', address: 0, byteLength } as const;
+  return { file, position, target: { buffer, byteOffset: index, byteLength } };
+}

@@ -1,0 +1,162 @@
+import koffi from 'koffi';
+
+/**
+ * Every foreign signature of the CUDA backend, by library; test/backend/cuda-signatures.test.ts compares them with cuda.h
+ * where it is present. A wrong one would crash the process, so no other file here calls koffi. All functions return a
+ * status (int).
+ *
+ * `room`: a pointer to host memory, given as a typed array or null. `handle`: a pointer or device address, given as
+ * BigInt or number and passed as 64 bits. `texts`: an array of C strings. The rest are C types.
+ */
+export type ForeignType =
+  | 'room'
+  | 'handle'
+  | 'text'
+  | 'texts'
+  | 'int'
+  | 'uint'
+  | 'size'
+  | 'u64'
+  | 'float'
+  | 'uchar';
+
+/** libcuda.so.1. Names carry the version suffix that cuda.h defines them to. */
+export const driverFunctions = {
+  cuInit: ['uint'],
+  cuDriverGetVersion: ['room'],
+  cuDeviceGetCount: ['room'],
+  cuDeviceGet: ['room', 'int'],
+  cuDeviceGetName: ['room', 'int', 'int'],
+  cuDeviceGetAttribute: ['room', 'int', 'int'],
+  cuDeviceGetPCIBusId: ['room', 'int', 'int'],
+  cuDeviceTotalMem_v2: ['room', 'int'],
+  cuCtxCreate_v2: ['room', 'uint', 'int'],
+  cuCtxDestroy_v2: ['handle'],
+  cuCtxSetCurrent: ['handle'],
+  cuCtxSynchronize: [],
+  cuMemGetInfo_v2: ['room', 'room'],
+  cuMemAlloc_v2: ['room', 'size'],
+  cuMemFree_v2: ['handle'],
+  cuMemHostAlloc: ['room', 'size', 'uint'],
+  cuMemFreeHost: ['handle'],
+  cuMemHostGetDevicePointer_v2: ['room', 'handle', 'uint'],
+  cuMemsetD8Async: ['handle', 'uchar', 'size', 'handle'],
+  cuMemcpyHtoDAsync_v2: ['handle', 'room', 'size', 'handle'],
+  cuMemcpyDtoHAsync_v2: ['handle', 'handle', 'size', 'handle'],
+  cuMemcpyAsync: ['handle', 'handle', 'size', 'handle'],
+  cuStreamCreate: ['room', 'uint'],
+  cuStreamDestroy_v2: ['handle'],
+  cuStreamSynchronize: ['handle'],
+  cuStreamWaitEvent: ['handle', 'handle', 'uint'],
+  cuStreamBeginCapture_v2: ['handle', 'int'],
+  cuStreamEndCapture: ['handle', 'room'],
+  cuEventCreate: ['room', 'uint'],
+  cuEventDestroy_v2: ['handle'],
+  cuEventRecord: ['handle', 'handle'],
+  cuEventQuery: ['handle'],
+  cuEventElapsedTime: ['room', 'handle', 'handle'],
+  cuGraphInstantiateWithFlags: ['room', 'handle', 'u64'],
+  cuGraphLaunch: ['handle', 'handle'],
+  cuGraphExecDestroy: ['handle'],
+  cuGraphDestroy: ['handle'],
+  cuModuleLoadData: ['room', 'room'],
+  cuModuleUnload: ['handle'],
+  cuModuleGetFunction: ['room', 'handle', 'text'],
+  cuFuncSetAttribute: ['handle', 'int', 'int'],
+  cuFuncGetAttribute: ['room', 'int', 'handle'],
+  cuLaunchKernelEx: ['room', 'handle', 'room', 'room'],
+  cuGetErrorName: ['int', 'room'],
+  cuGetErrorString: ['int', 'room'],
+} as const satisfies Record<string, readonly ForeignType[]>;
+
+/** libnvrtc.so. */
+export const compilerFunctions = {
+  nvrtcVersion: ['room', 'room'],
+  nvrtcGetNumSupportedArchs: ['room'],
+  nvrtcGetSupportedArchs: ['room'],
+  nvrtcCreateProgram: ['room', 'text', 'text', 'int', 'room', 'room'],
+  nvrtcCompileProgram: ['handle', 'int', 'texts'],
+  nvrtcGetProgramLogSize: ['handle', 'room'],
+  nvrtcGetProgramLog: ['handle', 'room'],
+  nvrtcGetCUBINSize: ['handle', 'room'],
+  nvrtcGetCUBIN: ['handle', 'room'],
+  nvrtcGetPTXSize: ['handle', 'room'],
+  nvrtcGetPTX: ['handle', 'room'],
+  nvrtcDestroyProgram: ['room'],
+} as const satisfies Record<string, readonly ForeignType[]>;
+
+/** libnvidia-ml.so.1. */
+export const monitorFunctions = {
+  nvmlInit_v2: [],
+  nvmlShutdown: [],
+  nvmlDeviceGetHandleByPciBusId_v2: ['text', 'room'],
+  nvmlDeviceGetMemoryInfo: ['handle', 'room'],
+  nvmlDeviceGetComputeRunningProcesses_v3: ['handle', 'room', 'room'],
+  nvmlDeviceGetClockInfo: ['handle', 'int', 'room'],
+  nvmlDeviceGetCurrPcieLinkGeneration: ['handle', 'room'],
+  nvmlDeviceGetCurrPcieLinkWidth: ['handle', 'room'],
+  nvmlDeviceGetMaxPcieLinkGeneration: ['handle', 'room'],
+  nvmlDeviceGetMaxPcieLinkWidth: ['handle', 'room'],
+} as const satisfies Record<string, readonly ForeignType[]>;
+
+const foreignTypes: Record<ForeignType, string> = {
+  room: 'void *',
+  handle: 'uint64_t',
+  text: 'const char *',
+  texts: 'const char **',
+  int: 'int',
+  uint: 'unsigned int',
+  size: 'size_t',
+  u64: 'uint64_t',
+  float: 'float',
+  uchar: 'unsigned char',
+};
+
+/** What a foreign function takes, by its declared types. */
+type Argument<Type extends ForeignType> = Type extends 'room'
+  ? ArrayBufferView | null
+  : Type extends 'text'
+    ? string
+    : Type extends 'texts'
+      ? readonly string[]
+      : Type extends 'handle' | 'u64'
+        ? bigint | number
+        : number;
+type Arguments<Types extends readonly ForeignType[]> = { -readonly [I in keyof Types]: Argument<Types[I]> };
+
+export type ForeignLibrary<Table extends Record<string, readonly ForeignType[]>> = {
+  readonly [Name in keyof Table]: (...values: Arguments<Table[Name]>) => number;
+};
+
+/** Loads a library by name or path; throws what koffi throws where it, or one of its functions, is absent. */
+export function loadForeign<const Table extends Record<string, readonly ForeignType[]>>(
+  path: string,
+  table: Table,
+): ForeignLibrary<Table> {
+  const library = koffi.load(path);
+  return Object.fromEntries(
+    Object.entries(table).map(([name, types]) => [
+      name,
+      library.func(
+        name,
+        'int',
+        types.map((type) => foreignTypes[type]),
+      ),
+    ]),
+  ) as unknown as ForeignLibrary<Table>;
+}
+
+/** Host memory that foreign code owns, as bytes; valid until that code frees it. */
+export function foreignBytes(address: bigint, byteLength: number): Uint8Array {
+  return new Uint8Array(koffi.view(address, byteLength));
+}
+
+/** A C string at an address. */
+export function foreignText(address: bigint): string {
+  return address === 0n ? '' : koffi.decode(address, 'char', -1);
+}
+
+/** Address of a typed array's bytes, for structures that point to it; the array must outlive their use. */
+export function addressOf(array: ArrayBufferView): bigint {
+  return koffi.address(array);
+}

@@ -1,0 +1,45 @@
+import type { DeviceBuffer } from '../../memory/buffers.js';
+import type { TransferFile } from '../backend.js';
+
+interface Mirror {
+  readonly path: string;
+  readonly position: number;
+  readonly byteLength: number;
+  readonly hostAddress: bigint;
+  readonly buffer: DeviceBuffer;
+}
+
+/** Which regions of which files lie in pinned host memory. */
+export class HostMirrors {
+  readonly #mirrors: Mirror[] = [];
+
+  add(file: TransferFile, position: number, hostAddress: bigint, buffer: DeviceBuffer): void {
+    const mirror = { path: file.path, position, byteLength: buffer.byteLength, hostAddress, buffer };
+    const at = this.#mirrors.findIndex((other) => after(other, mirror.path, mirror.position));
+    this.#mirrors.splice(at < 0 ? this.#mirrors.length : at, 0, mirror);
+  }
+
+  remove(buffer: DeviceBuffer): void {
+    const at = this.#mirrors.findIndex((mirror) => mirror.buffer === buffer);
+    if (at >= 0) this.#mirrors.splice(at, 1);
+  }
+
+  /** Host address of a region, or null where no mirror holds all of it. */
+  find(file: TransferFile, position: number, byteLength: number): bigint | null {
+    let low = 0;
+    let high = this.#mirrors.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (after(this.#mirrors[middle]!, file.path, position)) high = middle;
+      else low = middle + 1;
+    }
+    const mirror = this.#mirrors[low - 1];
+    if (mirror === undefined || mirror.path !== file.path) return null;
+    const offset = position - mirror.position;
+    return offset + byteLength <= mirror.byteLength ? mirror.hostAddress + BigInt(offset) : null;
+  }
+}
+
+function after(mirror: Mirror, path: string, position: number): boolean {
+  return mirror.path === path ? mirror.position > position : mirror.path > path;
+}

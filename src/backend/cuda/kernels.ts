@@ -1,0 +1,119 @@
+import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { mkdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { writeFileAtomic } from '../../base/atomic-file.js';
+import { DefectError } from '../../base/errors.js';
+import { waybillHome } from '../../checkpoint/prepared-location.js';
+import { type Compiler, compile, compileOptions, loadCompiler } from './compiler.js';
+import { check, type DriverLibrary } from './driver.js';
+import { type KernelUnit, kernelSourceDigest, readKernelUnits } from './kernel-sources.js';
+
+/** Compiled units of one device, and how they were come by. */
+export interface KernelImages {
+  readonly images: readonly { readonly name: string; readonly image: Uint8Array }[];
+  readonly sourceDigest: string;
+  readonly compiler: string;
+  /** Units that were compiled now; the others came from the cache. */
+  readonly compiled: number;
+}
+
+/** Where compiled kernels are kept. */
+export function kernelCacheFolder(): string {
+  return join(waybillHome(), 'kernels');
+}
+
+/**
+ * Compiles the kernels for an architecture, or reads them from the cache, whose names are digests of source, options,
+ * compiler version and architecture. Throws `SetupError` `no-cuda-compiler`; a cache that cannot be written is passed over.
+ */
+export async function kernelImages(architecture: number): Promise<KernelImages> {
+  const units = readKernelUnits();
+  const compiler = loadCompiler();
+  const options = compileOptions(compiler, architecture);
+  let compiled = 0;
+  const images: { name: string; image: Uint8Array }[] = [];
+  for (const unit of units) {
+    const path = join(kernelCacheFolder(), `${cacheKey(unit, options, compiler)}.cubin`);
+    if (existsSync(path)) {
+      images.push({ name: unit.name, image: await readFile(path) });
+      continue;
+    }
+    const { image } = compile(compiler, unit.name, unit.source, options);
+    compiled += 1;
+    images.push({ name: unit.name, image });
+    await keep(path, image);
+  }
+  return {
+    images,
+    sourceDigest: kernelSourceDigest(units),
+    compiler: `NVRTC ${compiler.version}`,
+    compiled,
+  };
+}
+
+function cacheKey(unit: KernelUnit, options: readonly string[], compiler: Compiler): string {
+  const hash = createHash('sha256');
+  for (const part of [unit.name, unit.source, compiler.version, ...options])
+    hash.update(`${part.length}:${part}`);
+  return hash.digest('hex');
+}
+
+async function keep(path: string, image: Uint8Array): Promise<void> {
+  try {
+    await mkdir(kernelCacheFolder(), { recursive: true });
+    await writeFileAtomic(path, image);
+  } catch {
+    // The kernels work all the same; the next start compiles again.
+  }
+}
+
+const maxDynamicSharedAttribute = 8;
+const staticSharedAttribute = 1;
+
+/** Kernels of one context, by name. */
+export class KernelModules {
+  readonly #driver: DriverLibrary;
+  readonly #sharedBytes: number;
+  readonly #modules: bigint[] = [];
+  readonly #functions = new Map<string, bigint>();
+
+  constructor(driver: DriverLibrary, sharedBytes: number) {
+    this.#driver = driver;
+    this.#sharedBytes = sharedBytes;
+  }
+
+  load({ images }: KernelImages): void {
+    for (const { name, image } of images) {
+      const module = new BigUint64Array(1);
+      const code = this.#driver.cuModuleLoadData(module, image);
+      check(this.#driver, 'cuModuleLoadData', code, `load the kernels of "${name}"`);
+      this.#modules.push(module[0]!);
+    }
+  }
+
+  /** The function of a kernel, allowed all shared memory that the device has. */
+  find(name: string): bigint {
+    const known = this.#functions.get(name);
+    if (known !== undefined) return known;
+    const room = new BigUint64Array(1);
+    const owner = this.#modules.find((module) => this.#driver.cuModuleGetFunction(room, module, name) === 0);
+    if (owner === undefined) throw new DefectError(`Cannot find the kernel "${name}"`);
+    const kernel = room[0]!;
+    const fixed = new Int32Array(1);
+    check(
+      this.#driver,
+      'cuFuncGetAttribute',
+      this.#driver.cuFuncGetAttribute(fixed, staticSharedAttribute, kernel),
+    );
+    const dynamic = this.#sharedBytes - fixed[0]!;
+    check(
+      this.#driver,
+      'cuFuncSetAttribute',
+      this.#driver.cuFuncSetAttribute(kernel, maxDynamicSharedAttribute, dynamic),
+      `give "${name}" ${dynamic} bytes of shared memory`,
+    );
+    this.#functions.set(name, kernel);
+    return kernel;
+  }
+}

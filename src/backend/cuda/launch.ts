@@ -1,0 +1,69 @@
+import type { Span } from '../../memory/buffers.js';
+import type { ParameterStructure, ParameterValues } from './parameters.js';
+
+/** One kernel launch as plain data: planned without a GPU, encoded and enqueued by the backend. */
+export interface Launch {
+  readonly kernel: string;
+  readonly grid: readonly [number, number, number];
+  readonly threads: number;
+  readonly sharedBytes: number;
+  readonly structure: ParameterStructure;
+  readonly values: Readonly<Record<string, number>>;
+  /** Index of the op in its submission, for errors. */
+  readonly opIndex: number;
+}
+
+/** What planning needs to know of a device. */
+export interface LaunchFacts {
+  readonly multiprocessors: number;
+  readonly sharedBytes: number;
+  /** Device address of the status word of op 0; op i has the i-th word of `statusWords`, counted round. */
+  readonly statusAddress: number;
+}
+
+/** Ops of one submission that can report a failure of their own; later ones share words with the first. */
+export const statusWords = 16_384;
+
+export function launch<Structure extends ParameterStructure>(
+  opIndex: number,
+  kernel: string,
+  structure: Structure,
+  shape: { grid: readonly [number, number?, number?]; threads: number; sharedBytes?: number },
+  values: ParameterValues<Structure>,
+): Launch {
+  const [x, y = 1, z = 1] = shape.grid;
+  return {
+    kernel,
+    grid: [x, y, z],
+    threads: shape.threads,
+    sharedBytes: shape.sharedBytes ?? 0,
+    structure,
+    values,
+    opIndex,
+  };
+}
+
+/** Device address of a span; 0 for none. */
+export function at(span: Span | null): number {
+  return span === null ? 0 : span.buffer.address + span.byteOffset;
+}
+
+export function statusOf(facts: LaunchFacts, opIndex: number): number {
+  return facts.statusAddress + (opIndex % statusWords) * 4;
+}
+
+/** Kernels are made for 1, 2, 4 and 8 rows; absent rows count as zeros and are not stored. */
+export function rowsVariant(rows: number): 1 | 2 | 4 | 8 {
+  return rows === 1 ? 1 : rows === 2 ? 2 : rows <= 4 ? 4 : 8;
+}
+
+export const largestRowsVariant = 8;
+
+/** `[begin, count]` of groups of at most 8 rows. */
+export function rowGroups(rows: number): [number, number][] {
+  const groups: [number, number][] = [];
+  for (let begin = 0; begin < rows; begin += largestRowsVariant) {
+    groups.push([begin, Math.min(largestRowsVariant, rows - begin)]);
+  }
+  return groups;
+}

@@ -1,0 +1,54 @@
+import { SetupError } from '../../base/errors.js';
+import { CudaBackend } from './cuda-backend.js';
+import { chooseDevice, deviceHandle } from './device.js';
+import { check, cudaCodes, describe, loadDriver } from './driver.js';
+import { KernelModules, kernelImages } from './kernels.js';
+
+export interface CudaOptions {
+  /** Among the GPUs that the driver shows (CUDA_VISIBLE_DEVICES), from 0. */
+  readonly device?: number;
+  /** Replay programs that come again as graphs; default true. */
+  readonly graphs?: boolean;
+}
+
+/**
+ * Opens a GPU: driver, kernels (compiled or from the cache), a context of its own. Throws `SetupError` `no-cuda-driver`,
+ * `cuda-driver-too-old`, `no-gpu`, `gpu-too-old`, `no-cuda-compiler`, `out-of-memory`; `UsageError` `no-such-device`.
+ */
+export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> {
+  const driver = loadDriver();
+  const device = chooseDevice(driver, options.device ?? 0);
+  const kernels = await kernelImages(device.architecture);
+  const room = new BigUint64Array(1);
+  const code = driver.cuCtxCreate_v2(room, 0, deviceHandle(driver, device.index));
+  if (code === cudaCodes.outOfMemory) {
+    throw new SetupError(
+      'out-of-memory',
+      `Cannot open "${device.name}": its memory does not hold another context, ${describe(driver, 'cuCtxCreate', code)}`,
+    );
+  }
+  check(driver, 'cuCtxCreate', code, `open "${device.name}"`);
+  const context = room[0]!;
+  try {
+    const modules = new KernelModules(driver, device.sharedBytes);
+    modules.load(kernels);
+    return new CudaBackend({
+      driver,
+      device,
+      context,
+      modules,
+      graphs: options.graphs ?? true,
+      info: {
+        name: 'cuda',
+        kernels: `cuda sm_${device.architecture}`,
+        reason: `${device.name}, ${kernels.compiler}, ${kernels.compiled === 0 ? 'kernels from the cache' : 'kernels compiled now'}`,
+        numerics: 'portable',
+        threads: 1,
+        kernelDigest: kernels.sourceDigest,
+      },
+    });
+  } catch (error) {
+    driver.cuCtxDestroy_v2(context);
+    throw error;
+  }
+}

@@ -1,0 +1,189 @@
+import type { ActivationKind } from '../../checkpoint/model-config.js';
+
+/**
+ * Parameters of the kernels: one structure each, every field 8 bytes. The structures of cuda/*.cu declare the same fields
+ * in the same order; a test compares them. `pointer`: a device address, 0 for none. `integer`: i64. `real`: f64 that holds
+ * a binary32 value.
+ */
+export type FieldKind = 'pointer' | 'integer' | 'real';
+
+const pointer = 'pointer';
+const integer = 'integer';
+const real = 'real';
+
+export const parameterFields = {
+  LinearRowsParams: {
+    rows: integer,
+    x: pointer,
+    xStride: integer,
+    inputs: integer,
+    rowStride: integer,
+    outStride: integer,
+    continues: integer,
+    activation: integer,
+    threshold: real,
+    blocksPerRound: integer,
+    matrix0: pointer,
+    out0: pointer,
+    bias0: pointer,
+    residual0: pointer,
+    outputs0: integer,
+    matrix1: pointer,
+    out1: pointer,
+    bias1: pointer,
+    outputs1: integer,
+    matrix2: pointer,
+    out2: pointer,
+    bias2: pointer,
+    outputs2: integer,
+  },
+  LinearTilesParams: {
+    rows: integer,
+    x: pointer,
+    xStride: integer,
+    inputs: integer,
+    matrix: pointer,
+    rowStride: integer,
+    outputs: integer,
+    out: pointer,
+    outStride: integer,
+    continues: integer,
+    bias: pointer,
+    residual: pointer,
+    activation: integer,
+    threshold: real,
+  },
+  CompactParams: { rows: integer, width: integer, x: pointer, active: pointer },
+  ActiveInputsParams: {
+    rows: integer,
+    x: pointer,
+    xStride: integer,
+    active: pointer,
+    listBegin: integer,
+    listEnd: integer,
+    slots: pointer,
+    neuronBlocks: integer,
+    matrix: pointer,
+    rowStride: integer,
+    outputs: integer,
+    out: pointer,
+    continues: integer,
+    bias: pointer,
+    residual: pointer,
+    blocksPerRound: integer,
+  },
+  OutputRowsParams: {
+    rows: integer,
+    x: pointer,
+    xStride: integer,
+    inputs: integer,
+    matrix: pointer,
+    rowStride: integer,
+    outputs: integer,
+    active: pointer,
+    listBegin: integer,
+    listEnd: integer,
+    slots: pointer,
+    out: pointer,
+    outStride: integer,
+    continues: integer,
+    bias: pointer,
+    residual: pointer,
+    activation: integer,
+    threshold: real,
+    blocksPerRound: integer,
+  },
+  GatherParams: {
+    rows: integer,
+    columns: integer,
+    table: pointer,
+    tableRows: integer,
+    rowStride: integer,
+    columnStride: integer,
+    ids: pointer,
+    out: pointer,
+    status: pointer,
+  },
+  ActivateParams: { count: integer, activation: integer, threshold: real, x: pointer },
+  GatedProductParams: { count: integer, gate: pointer, up: pointer },
+  AddParams: { count: integer, a: pointer, b: pointer, out: pointer },
+  NormParams: {
+    rms: integer,
+    width: integer,
+    epsilon: real,
+    x: pointer,
+    gamma: pointer,
+    beta: pointer,
+    out: pointer,
+  },
+  RopeParams: {
+    heads: integer,
+    headDim: integer,
+    half: integer,
+    positions: pointer,
+    cosines: pointer,
+    sines: pointer,
+    x: pointer,
+  },
+  StoreKvParams: {
+    positions: pointer,
+    keys: pointer,
+    values: pointer,
+    keyCache: pointer,
+    valueCache: pointer,
+    kvHeads: integer,
+    headDim: integer,
+    capacity: integer,
+    status: pointer,
+  },
+  AttentionParams: {
+    rows: integer,
+    heads: integer,
+    positions: pointer,
+    scale: real,
+    query: pointer,
+    keys: pointer,
+    values: pointer,
+    kvHeads: integer,
+    headDim: integer,
+    capacity: integer,
+    scratch: pointer,
+    out: pointer,
+    groups: integer,
+  },
+} as const satisfies Record<string, Readonly<Record<string, FieldKind>>>;
+
+export type ParameterStructure = keyof typeof parameterFields;
+export type ParameterValues<Structure extends ParameterStructure> = Readonly<
+  Record<keyof (typeof parameterFields)[Structure], number>
+>;
+
+/** Writes a structure's fields; returns its bytes. */
+export function encodeParameters(
+  structure: ParameterStructure,
+  values: Readonly<Record<string, number>>,
+  into: DataView,
+): number {
+  let byteOffset = 0;
+  for (const [name, kind] of Object.entries(parameterFields[structure])) {
+    const value = values[name]!;
+    if (kind === real) into.setFloat64(byteOffset, value, true);
+    else into.setBigInt64(byteOffset, BigInt(value), true);
+    byteOffset += 8;
+  }
+  return byteOffset;
+}
+
+/** Numbers of the activations in cuda/numbers.cuh. */
+export const activationCodes: Record<ActivationKind, number> = {
+  relu: 0,
+  relu2: 1,
+  fatrelu: 2,
+  silu: 3,
+  gelu: 4,
+  gelu_tanh: 5,
+  quick_gelu: 6,
+  sigmoid: 7,
+  tanh: 8,
+  identity: 9,
+};

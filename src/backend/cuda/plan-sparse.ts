@@ -1,0 +1,98 @@
+import { type ActiveInputsOp, type ActiveOutputsOp, blockInputs, type CompactOp } from '../ops.js';
+import { at, type Launch, type LaunchFacts, launch, rowGroups, rowsVariant } from './launch.js';
+import { adjacentPairs, outputRowsShape, roundOf } from './plan-linear.js';
+
+export function planCompact(op: CompactOp, opIndex: number): Launch[] {
+  return [
+    launch(
+      opIndex,
+      'compact',
+      'CompactParams',
+      { grid: [1], threads: 1024 },
+      { rows: op.rows, width: op.width, x: at(op.x), active: at(op.active) },
+    ),
+  ];
+}
+
+const activeWarps = { 1: 16, 2: 16, 4: 16, 8: 16 } as const;
+
+/** Groups of 8 rows one after the other: a set is the union over all rows, so each group reads it whole. */
+export function planActiveInputs(op: ActiveInputsOp, opIndex: number, facts: LaunchFacts): Launch[] {
+  if (op.outputs === 0) return [];
+  const neuronBlocks = Math.max(1, Math.ceil(op.xStride / blockInputs));
+  const { type, rowStride } = op.matrix;
+  const perLane = type !== 'f32' && adjacentPairs(at(op.matrix.span), rowStride, type) ? 2 : 1;
+  const columns = 32 * perLane;
+  return rowGroups(op.rows).map(([begin, rows]) => {
+    const variant = rowsVariant(rows);
+    const warps = Math.min(activeWarps[variant], neuronBlocks);
+    const fixedBytes = (2 * neuronBlocks + variant * columns) * 4;
+    const blocksPerRound = roundOf(neuronBlocks, facts.sharedBytes - fixedBytes, variant * columns * 4);
+    return launch(
+      opIndex,
+      `active_inputs_${type}_r${variant}_c${perLane}`,
+      'ActiveInputsParams',
+      {
+        grid: [Math.ceil(op.outputs / columns)],
+        threads: warps * 32,
+        sharedBytes: fixedBytes + blocksPerRound * variant * columns * 4,
+      },
+      {
+        rows,
+        x: at(op.x) + begin * op.xStride * 4,
+        xStride: op.xStride,
+        active: at(op.active),
+        listBegin: op.listBegin,
+        listEnd: op.listEnd,
+        slots: at(op.slots),
+        neuronBlocks,
+        matrix: at(op.matrix.span),
+        rowStride,
+        outputs: op.outputs,
+        out: at(op.out) + begin * op.outputs * 4,
+        continues: op.continues ? 1 : 0,
+        bias: at(op.bias),
+        residual: op.residual === null ? 0 : at(op.residual) + begin * op.outputs * 4,
+        blocksPerRound,
+      },
+    );
+  });
+}
+
+export function planActiveOutputs(op: ActiveOutputsOp, opIndex: number, facts: LaunchFacts): Launch[] {
+  // A list whose end only the device knows may be empty or hold every neuron; the blocks of threads share what there is.
+  const most = op.listEnd < 0 ? op.outStride : op.listEnd - op.listBegin;
+  if (most <= 0) return [];
+  const grid = Math.min(Math.ceil(most / 32), 2 * facts.multiprocessors);
+  return rowGroups(op.rows).map(([begin, rows]) => {
+    const variant = rowsVariant(rows);
+    const shape = outputRowsShape(op.inputs, variant, facts);
+    return launch(
+      opIndex,
+      `output_rows_${op.matrix.type}_r${variant}`,
+      'OutputRowsParams',
+      { ...shape.launch, grid: [grid] },
+      {
+        rows,
+        x: at(op.x) + begin * op.inputs * 4,
+        xStride: op.inputs,
+        inputs: op.inputs,
+        matrix: at(op.matrix.span),
+        rowStride: op.matrix.rowStride,
+        outputs: 0,
+        active: at(op.active),
+        listBegin: op.listBegin,
+        listEnd: op.listEnd,
+        slots: at(op.slots),
+        out: at(op.out) + begin * op.outStride * 4,
+        outStride: op.outStride,
+        continues: 0,
+        bias: at(op.bias),
+        residual: 0,
+        activation: -1,
+        threshold: 0,
+        blocksPerRound: shape.blocksPerRound,
+      },
+    );
+  });
+}

@@ -113,7 +113,7 @@ function offlineError(
     cached === null ? `holds no revision "${revision}" of it` : `holds revision "${revision}" of it in part`;
   return new SetupError(
     'hub-offline',
-    `Opening the model "${name}" failed: "${settings.cacheDirectory}" ${state}, and the network is switched off (--offline or HF_HUB_OFFLINE)`,
+    `Opening the model "${name}" failed: "${settings.cacheDirectory}" ${state}, and the network is switched off (HF_HUB_OFFLINE)`,
     { model: name, revision, cacheDirectory: settings.cacheDirectory },
   );
 }

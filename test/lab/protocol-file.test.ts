@@ -133,11 +133,11 @@ describe('a protocol that would mean nothing is refused', () => {
       bound: '1000000000',
     } as const;
     expect(refuse({ gates: [gate] }).code).toBe('start-order');
-    const alone = {
+    const alone: Partial<Protocol> = {
       gates: [gate],
       isolation: 'process-per-trial',
       schedule: { ...schedule, warmUps: 0 },
-    } as const;
+    };
     expect(parseProtocol(yamlBytes(sampleProtocol(alone)), 'p').protocol.gates).toHaveLength(1);
   });
 

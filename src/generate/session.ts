@@ -57,6 +57,7 @@ export class Session implements Engine {
   readonly turn = new Turn();
   readonly #workspace: Workspace;
   readonly #allocator: BudgetedAllocator;
+  #closing: Promise<void> | null = null;
 
   constructor(parts: {
     plan: SessionPlan;
@@ -125,14 +126,20 @@ export class Session implements Engine {
   }
 
   /** Gives everything back, once a running pass has ended; what generates then ends with an error. Idempotent. */
-  async close(): Promise<void> {
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
     await this.turn.close();
-    if (this.ledger.totalHeld > 0) {
+    try {
+      await this.source.close();
       closeWorkspace(this.#allocator, this.#workspace);
       this.kv.close();
-      await this.source.close();
+    } finally {
+      await closePlan(this.plan);
     }
-    await closePlan(this.plan);
   }
 }
 

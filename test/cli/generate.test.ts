@@ -1,7 +1,17 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { draft, failure, finish, gated, layout, start, temporaryFolder, waybill, waybillJson } from './harness.js';
+import {
+  draft,
+  failure,
+  finish,
+  gated,
+  layout,
+  start,
+  temporaryFolder,
+  waybill,
+  waybillJson,
+} from './harness.js';
 
 const folder = temporaryFolder();
 const file = (name: string, text: string | Uint8Array): string => {
@@ -19,7 +29,9 @@ describe('what comes out', () => {
     expect(loud.stderr).toMatch(/12 tokens \| .* tokens\/s/);
     const quiet = await waybill([...base, '-p', prompt, '--quiet']);
     expect(quiet).toEqual({ code: 0, stdout: loud.stdout, stderr: '' });
-    const plain = await waybill([...base, '-p', prompt], { environment: { NO_COLOR: '1', FORCE_COLOR: '1' } });
+    const plain = await waybill([...base, '-p', prompt], {
+      environment: { NO_COLOR: '1', FORCE_COLOR: '1' },
+    });
     expect(plain.stdout + plain.stderr).not.toContain('\u001b');
     expect(plain.stdout).toBe(loud.stdout);
   });
@@ -39,8 +51,22 @@ describe('what comes out', () => {
   });
 
   test('text comes while tokens are still computed', async () => {
-    const child = start(['generate', '-m', draft, '-p', prompt, '-n', '900', '--ignore-eos', '-q', '--backend', 'oracle']);
-    const first = await new Promise<string>((seen) => child.stdout!.once('data', (bytes) => seen(String(bytes))));
+    const child = start([
+      'generate',
+      '-m',
+      draft,
+      '-p',
+      prompt,
+      '-n',
+      '900',
+      '--ignore-eos',
+      '-q',
+      '--backend',
+      'oracle',
+    ]);
+    const first = await new Promise<string>((seen) =>
+      child.stdout!.once('data', (bytes) => seen(String(bytes))),
+    );
     child.kill('SIGINT');
     const { code, stdout } = await finish(child);
     expect(first.length).toBeGreaterThan(0);
@@ -51,10 +77,17 @@ describe('what comes out', () => {
 
 describe('prompts', () => {
   test('from a flag, a file, standard input and ids give one run', async () => {
-    const ids = await waybillJson([...base, '-p', prompt, '--receipt', join(folder, 'p.jsonl'), '--include-content']);
+    const ids = await waybillJson([
+      ...base,
+      '-p',
+      prompt,
+      '--receipt',
+      join(folder, 'p.jsonl'),
+      '--include-content',
+    ]);
     const path = file('prompt.txt', `${prompt}\n`);
-    const given = JSON.parse((await import('node:fs')).readFileSync(join(folder, 'p.jsonl'), 'utf8')).predicate
-      .requests[0].content.promptIds as number[];
+    const given = JSON.parse((await import('node:fs')).readFileSync(join(folder, 'p.jsonl'), 'utf8'))
+      .predicate.requests[0].content.promptIds as number[];
     expect(given[0]).toBe(2); // OPT: one leading </s>
     const others = await Promise.all([
       waybillJson([...base, '--prompt-file', path]),
@@ -69,7 +102,10 @@ describe('prompts', () => {
   });
 
   test('of a JSONL file run as one batch, each as if alone', async () => {
-    const path = file('prompts.jsonl', `{"prompt": "${prompt}"}\n\n"She said"\n{"prompt_ids": [2, 100, 524]}\n`);
+    const path = file(
+      'prompts.jsonl',
+      `{"prompt": "${prompt}"}\n\n"She said"\n{"prompt_ids": [2, 100, 524]}\n`,
+    );
     const batch = await waybillJson([...base, '--prompts', path]);
     const alone = [
       await waybillJson([...base, '-p', prompt]),
@@ -95,16 +131,60 @@ describe('flags that change the run', () => {
   });
 
   test('--ignore-eos goes on where the model would end', async () => {
-    const ended = await waybillJson(['generate', '-m', draft, '--prompt-ids', '2', '-n', '400', '--temperature', '1', '--seed', '2', '--stop', 'no such text']);
-    const on = await waybillJson(['generate', '-m', draft, '--prompt-ids', '2', '-n', '400', '--temperature', '1', '--seed', '2', '--ignore-eos']);
+    const ended = await waybillJson([
+      'generate',
+      '-m',
+      draft,
+      '--prompt-ids',
+      '2',
+      '-n',
+      '400',
+      '--temperature',
+      '1',
+      '--seed',
+      '2',
+      '--stop',
+      'no such text',
+    ]);
+    const on = await waybillJson([
+      'generate',
+      '-m',
+      draft,
+      '--prompt-ids',
+      '2',
+      '-n',
+      '400',
+      '--temperature',
+      '1',
+      '--seed',
+      '2',
+      '--ignore-eos',
+    ]);
     expect(on.tokenIds).toHaveLength(400);
     expect(on.tokenIds.slice(0, ended.tokenIds.length)).toEqual(ended.tokenIds);
   });
 
   test('--seed chooses, and chooses again', async () => {
     const sampled = (...more: string[]) =>
-      waybillJson([...base, '-p', prompt, '--temperature', '0.9', '--top-k', '40', '--top-p', '0.95', '--min-p', '0.01', ...more]);
-    const [one, again, other] = await Promise.all([sampled('--seed', '7'), sampled('--seed', '7', '-t', '1'), sampled('--seed', '8')]);
+      waybillJson([
+        ...base,
+        '-p',
+        prompt,
+        '--temperature',
+        '0.9',
+        '--top-k',
+        '40',
+        '--top-p',
+        '0.95',
+        '--min-p',
+        '0.01',
+        ...more,
+      ]);
+    const [one, again, other] = await Promise.all([
+      sampled('--seed', '7'),
+      sampled('--seed', '7', '-t', '1'),
+      sampled('--seed', '8'),
+    ]);
     expect(again.tokenIds).toEqual(one.tokenIds);
     expect(other.tokenIds).not.toEqual(one.tokenIds);
   });
@@ -120,7 +200,13 @@ describe('flags that change the run', () => {
     ];
     const runs = await Promise.all(variants.map((flags) => waybillJson([...base, '-p', prompt, ...flags])));
     for (const run of runs) expect(run.digests).toEqual(reference.digests);
-    expect(runs.map(({ policy }) => policy)).toEqual(['resident-sparse', 'stream', 'packets', 'phase', 'phase']);
+    expect(runs.map(({ policy }) => policy)).toEqual([
+      'resident-sparse',
+      'stream',
+      'packets',
+      'phase',
+      'phase',
+    ]);
     expect(runs[1]!.bytes.moved['dense-weights']).not.toBe('0');
     expect(runs[2]!.bytes.moved['packet-rows']).not.toBe('0');
     expect(runs[3]!.backend).toMatchObject({ threads: 1 });
@@ -141,7 +227,17 @@ describe('flags that change the run', () => {
   });
 
   test('--max-new-tokens beyond the context is said, and ends there', async () => {
-    const run = await waybill(['generate', '-m', layout('opt-f32'), '--prompt-ids', '5,6', '-n', '100000', '--ignore-eos', '--json']);
+    const run = await waybill([
+      'generate',
+      '-m',
+      layout('opt-f32'),
+      '--prompt-ids',
+      '5,6',
+      '-n',
+      '100000',
+      '--ignore-eos',
+      '--json',
+    ]);
     expect(JSON.parse(run.stdout)).toMatchObject({ finishReason: 'length', text: '' });
     expect(run.stderr).toMatch(/the context of \d+ positions ends before 100000 new tokens/);
   });

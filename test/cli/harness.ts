@@ -62,7 +62,11 @@ export function finish(child: ChildProcess, input: string | Uint8Array = ''): Pr
   return new Promise((done, fail) => {
     child.on('error', fail);
     child.on('close', (code) =>
-      done({ code, stdout: Buffer.concat(out).toString('utf8'), stderr: Buffer.concat(err).toString('utf8') }),
+      done({
+        code,
+        stdout: Buffer.concat(out).toString('utf8'),
+        stderr: Buffer.concat(err).toString('utf8'),
+      }),
     );
   });
 }
@@ -105,9 +109,14 @@ export function readSafetensors(path: string): Map<string, { shape: number[]; by
   >;
   const { __metadata__: _, ...entries } = header;
   return new Map(
-    Object.entries(entries).map(([name, { shape, data_offsets: [begin, end] }]) => [
-      name,
-      { shape, bytes: file.subarray(8 + headerLength + begin, 8 + headerLength + end) },
-    ]),
+    Object.entries(entries).map(
+      ([
+        name,
+        {
+          shape,
+          data_offsets: [begin, end],
+        },
+      ]) => [name, { shape, bytes: file.subarray(8 + headerLength + begin, 8 + headerLength + end) }],
+    ),
   );
 }

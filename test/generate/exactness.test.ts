@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
+import { closePlan, planSession } from '../../src/generate/session.js';
 import type { SessionOptions } from '../../src/generate/session-options.js';
-import { planSession, closePlan } from '../../src/generate/session.js';
 import { goldenModels, newTokens, readGolden } from './golden-runs.js';
 import { bits, complete, layoutNames, models, withSession } from './models.js';
 
@@ -89,5 +89,6 @@ describe.each(layoutNames)('%s gives the recorded bits', (model) => {
 });
 
 test('every golden model has a recorded f32 run that differs from its f16 run', () => {
-  for (const model of goldenModels) expect(readGolden(model, 'f32').requests).not.toEqual(readGolden(model).requests);
+  for (const model of goldenModels)
+    expect(readGolden(model, 'f32').requests).not.toEqual(readGolden(model).requests);
 });

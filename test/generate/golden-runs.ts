@@ -30,12 +30,16 @@ export const readGolden = (model: string, kv: 'f16' | 'f32' = 'f16'): GoldenRun 
 
 /** Runs a model's golden prompts one by one, everything resident, native or WebAssembly kernels. */
 export function runGolden(model: string, kv: 'f16' | 'f32'): Promise<GoldenRun> {
-  return withSession(model, { policy: 'resident', kv, contextPositions: 160, clampContext: true }, async (session) => {
-    const requests: GoldenRun['requests'][number][] = [];
-    for (const promptIds of goldenPrompts(session.capacity, session.vocabSize)) {
-      const [outcome] = await complete(session, [promptIds], { maxNewTokens: newTokens });
-      requests.push({ promptIds, ...bits(outcome!) });
-    }
-    return { model, kv, requests };
-  });
+  return withSession(
+    model,
+    { policy: 'resident', kv, contextPositions: 160, clampContext: true },
+    async (session) => {
+      const requests: GoldenRun['requests'][number][] = [];
+      for (const promptIds of goldenPrompts(session.capacity, session.vocabSize)) {
+        const [outcome] = await complete(session, [promptIds], { maxNewTokens: newTokens });
+        requests.push({ promptIds, ...bits(outcome!) });
+      }
+      return { model, kv, requests };
+    },
+  );
 }

@@ -1,6 +1,6 @@
 import type { Backend } from './backend.js';
 
-export const backendNames = ['cpu', 'oracle'] as const;
+export const backendNames = ['cpu', 'cuda', 'oracle'] as const;
 export type BackendName = (typeof backendNames)[number];
 
 export const kernelChoices = ['auto', 'native', 'wasm'] as const;
@@ -19,6 +19,8 @@ export async function openBackend(options: BackendOptions): Promise<Backend> {
   switch (options.name) {
     case 'cpu':
       return (await import('./cpu/open-cpu.js')).openCpu(options);
+    case 'cuda':
+      return (await import('./cuda/open-cuda.js')).openCuda();
     case 'oracle':
       return (await import('./oracle/open-oracle.js')).openOracle();
   }

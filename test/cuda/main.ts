@@ -1,0 +1,93 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { openNative } from '../../src/backend/cpu/native-backend.js';
+import { nativeStatus } from '../../src/backend/cpu/native-status.js';
+import { openCuda } from '../../src/backend/cuda/open-cuda.js';
+import { SetupError } from '../../src/base/errors.js';
+import { describeBackendContract } from '../backend/contract.js';
+import { benchKernels, type KernelTime } from './bench-kernels.js';
+import { runDeclared, type TestCounts } from './mini-runner.js';
+import { checkParity, type ParityReport } from './parity.js';
+
+/**
+ * The CUDA tests, without npm: `node build/cuda-tests/test/cuda/main.js [--only PARTS] [--report FILE]`, where PARTS are some
+ * of contract, parity, bench, native, separated by commas. Says plainly that it did not run where there is no GPU.
+ */
+const { values } = parseArgs({
+  options: {
+    only: { type: 'string', default: 'contract,parity,bench' },
+    report: { type: 'string' },
+    tokens: { type: 'string', default: '16' },
+    quiet: { type: 'boolean', default: false },
+  },
+});
+const parts = new Set(values.only.split(','));
+const lines: string[] = [];
+const log = (line: string): void => {
+  lines.push(line);
+  if (!values.quiet || !line.startsWith('ok ')) console.log(line);
+};
+
+const models = ['models/opt-books-target', 'models/opt-books-draft', 'models/reglu-books'];
+const prompts = [
+  [2, 868, 356, 262, 856, 336, 1792, 3512, 290, 2805, 22, 331, 681, 3052, 281, 522, 285, 282, 368],
+  [2, 100, 524, 7],
+  [2],
+];
+
+const home = await mkdtemp(join(tmpdir(), 'waybill-cuda-'));
+process.env.HF_HOME ??= home;
+const counts: TestCounts = { passed: 0, failures: [] };
+const parity: ParityReport[] = [];
+let times: KernelTime[] = [];
+try {
+  const began = process.hrtime.bigint();
+  const gpu = await openCuda();
+  const milliseconds = Number((process.hrtime.bigint() - began) / 1_000_000n);
+  log(`opened ${gpu.info.kernels}: ${gpu.info.reason}, ${milliseconds} ms`);
+  if (parts.has('bench')) times = await benchKernels(gpu, log);
+  await gpu.close();
+  if (parts.has('contract')) {
+    describeBackendContract('cuda', (threads) => openCuda({ graphs: threads % 2 === 1 }));
+    await runDeclared(counts, log);
+  }
+  if (parts.has('native')) {
+    const status = nativeStatus();
+    log(`native kernels: ${status.available ? status.instructionSets.join(', ') : status.reason}`);
+    for (const instructionSet of status.instructionSets) {
+      describeBackendContract(`native ${instructionSet}`, (threads) =>
+        openNative({ threads, instructionSet }),
+      );
+    }
+    await runDeclared(counts, log);
+  }
+  if (parts.has('parity')) {
+    for (const model of models)
+      parity.push(await checkParity(model, prompts, Number(values.tokens), counts, log));
+  }
+  for (const { name, message } of counts.failures) console.log(`FAIL ${name}: ${message}`);
+  for (const { model, compared, digest } of parity) {
+    console.log(`parity ${model}: ${compared} logits digests, last ${digest.slice(0, 16)}`);
+  }
+  console.log(`cuda tests: ${counts.passed} passed, ${counts.failures.length} failed`);
+  if (counts.failures.length > 0) process.exitCode = 1;
+  if (values.report !== undefined) {
+    const report = {
+      device: gpu.device,
+      kernels: gpu.info,
+      date: new Date().toISOString(),
+      counts,
+      parity,
+      times,
+    };
+    await writeFile(values.report, `${JSON.stringify(report, null, 2)}\n`);
+    await writeFile(`${values.report}.log`, `${lines.join('\n')}\n`);
+  }
+} catch (error) {
+  if (!(error instanceof SetupError)) throw error;
+  console.log(`cuda tests: not run: ${error.message} [${error.code}]`);
+} finally {
+  await rm(home, { recursive: true, force: true });
+}

@@ -1,0 +1,110 @@
+import { type PolicyName, policyNames } from '../../src/acquire/policy.js';
+import { closePlan, openModel, planSession } from '../../src/generate/session.js';
+import type { SessionOptions } from '../../src/generate/session-options.js';
+import type { TestCounts } from './mini-runner.js';
+
+/** What a run of prompts is reduced to. */
+interface Digests {
+  readonly perRequest: readonly (readonly string[])[];
+}
+
+export interface ParityReport {
+  readonly model: string;
+  readonly compared: number;
+  readonly digest: string;
+}
+
+type Options = Partial<SessionOptions> & { model: string };
+
+async function digestsOf(
+  options: Options,
+  prompts: readonly (readonly number[])[],
+  tokens: number,
+): Promise<Digests> {
+  const session = await openModel(options);
+  try {
+    const generation = session.generate(prompts, { maxNewTokens: tokens, ignoreEos: true });
+    const perRequest: string[][] = prompts.map(() => []);
+    for await (const event of generation) perRequest[event.request]!.push(event.logitsDigest);
+    return { perRequest };
+  } finally {
+    await session.close();
+  }
+}
+
+/** Smallest budget of a policy, or null where it cannot be planned. */
+async function minimumBudget(options: Options): Promise<number> {
+  const plan = await planSession(options);
+  try {
+    return plan.placement.minimumBytes;
+  } finally {
+    await closePlan(plan);
+  }
+}
+
+/**
+ * Generates on the CPU, then on the GPU by every policy, at the smallest budget and at twice it, in chunks of several
+ * sizes, alone and as a batch, with F16 and F32 caches; every logits digest must be that of the CPU.
+ */
+export async function checkParity(
+  model: string,
+  prompts: readonly (readonly number[])[],
+  tokens: number,
+  counts: TestCounts,
+  log: (line: string) => void,
+): Promise<ParityReport> {
+  let compared = 0;
+  let digest = '';
+  const longest = Math.max(...prompts.map((prompt) => prompt.length)) + tokens + 1;
+  for (const kv of ['f16', 'f32'] as const) {
+    const base: Options = { model, kv, contextPositions: longest, clampContext: true };
+    const expected: (readonly string[])[] = [];
+    for (const prompt of prompts) {
+      const { perRequest } = await digestsOf({ ...base, backend: 'cpu' }, [prompt], tokens);
+      expected.push(perRequest[0]!);
+    }
+    digest = expected[0]!.at(-1)!;
+    const compare = async (name: string, options: Options, together: boolean): Promise<void> => {
+      try {
+        const runs = together ? [prompts] : prompts.map((prompt) => [prompt]);
+        const found: (readonly string[])[] = [];
+        for (const run of runs) found.push(...(await digestsOf(options, run, tokens)).perRequest);
+        let different = 0;
+        found.forEach((row, request) => {
+          row.forEach((one, index) => {
+            compared += 1;
+            if (one !== expected[request]![index]) different += 1;
+          });
+          if (row.length !== expected[request]!.length) different += 1;
+        });
+        if (different > 0) throw new Error(`${different} logits digests differ from the CPU's`);
+        counts.passed += 1;
+        log(`ok   parity ${model} ${kv} ${name}`);
+      } catch (error) {
+        const message = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+        counts.failures.push({ name: `parity ${model} ${kv} ${name}`, message });
+        log(`FAIL parity ${model} ${kv} ${name}: ${message}`);
+      }
+    };
+    for (const policy of policyNames) {
+      const one: Options = { ...base, backend: 'cuda', policy };
+      await compare(`${policy}, no limit`, one, false);
+      if (policy.startsWith('resident')) continue;
+      const least = await minimumBudget(one);
+      for (const budgetBytes of [least, Math.floor(least * 1.4)]) {
+        await compare(`${policy}, ${budgetBytes} B`, { ...one, budgetBytes }, false);
+      }
+    }
+    for (const policy of ['resident', 'packets', 'phase'] satisfies PolicyName[]) {
+      const batch: Options = { ...base, backend: 'cuda', policy, slots: prompts.length };
+      for (const prefillChunk of [1, 7, 128]) {
+        await compare(
+          `${policy}, batch of ${prompts.length}, chunks of ${prefillChunk}`,
+          { ...batch, prefillChunk },
+          true,
+        );
+      }
+    }
+  }
+  return { model, compared, digest };
+}

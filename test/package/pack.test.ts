@@ -47,7 +47,10 @@ afterAll(() => {
 describe('the packed package', () => {
   test('holds what runs it and what explains it', () => {
     const paths = packed.files.map(({ path }) => path);
-    const native = readdirSync(join(repository, 'native')).map((name) => `native/${name}`);
+    // Compiled where they are used: the native kernels by the C++ compiler, those for GPUs by the driver's library
+    const sources = ['native', 'cuda'].flatMap((folder) =>
+      readdirSync(join(repository, folder)).map((name) => `${folder}/${name}`),
+    );
     for (const path of [
       ...[
         'package.json',
@@ -59,7 +62,7 @@ describe('the packed package', () => {
       ],
       ...['dist/index.js', 'dist/index.d.ts', 'dist/cli/main.js', 'dist/backend/cpu/kernels.wasm'],
       ...['docs/numerics.md', 'docs/formats/run-receipt.schema.json', 'examples/stream-tokens.mjs'],
-      ...native,
+      ...sources,
     ])
       expect(paths).toContain(path);
   });

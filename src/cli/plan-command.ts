@@ -1,6 +1,7 @@
 import { Command } from '@commander-js/extra-typings';
 import type { Placement, WeightPath } from '../acquire/placement.js';
 import { formatByteSize } from '../base/byte-size.js';
+import { measureLinkRates } from '../generate/link-rates.js';
 import { closePlan, planSession, type SessionPlan } from '../generate/session.js';
 import { runtimeAllowanceBytes } from '../memory/runtime-allowance.js';
 import { flags } from './flags.js';
@@ -30,7 +31,11 @@ export function planCommand() {
       const terminal = openTerminal(given);
       const progress = new Progress(terminal);
       const { signal, dispose } = interruption();
-      const plan = await planSession(sessionOptionsOf(given), sessionHooks(terminal, progress, signal, null));
+      const hooks = {
+        ...sessionHooks(terminal, progress, signal, null),
+        measureLink: measureLinkRates,
+      };
+      const plan = await planSession(sessionOptionsOf(given), hooks);
       try {
         progress.stop();
         terminal.print(planText(plan));
@@ -57,7 +62,7 @@ const regimeNames: Record<Placement['regime'], string> = {
   A: 'attention moves too',
 };
 
-function planText({ placement, options, backend }: SessionPlan): string {
+function planText({ placement, options, backend, prepared }: SessionPlan): string {
   const { budgetBytes, totalBytes, minimumBytes, moved } = placement;
   const lines = [
     `model      ${options.model}`,
@@ -69,7 +74,9 @@ function planText({ placement, options, backend }: SessionPlan): string {
     `a token    ${bytesText(moved.expectedBytes)}: dense ${formatByteSize(moved.denseDecodeBytes)}, rows ${formatByteSize(moved.expectedPacketBytes)} if ${(moved.activeShare * 100).toFixed(1)} % of neurons are active (${moved.activeShareSource}), embedding ${formatByteSize(moved.embeddingBytes)}`,
   ];
   if (placement.predictedMsPerToken !== null)
-    lines.push(`link time  ${placement.predictedMsPerToken.toFixed(2)} ms a token`);
+    lines.push(
+      `predicted  about ${placement.predictedMsPerToken.toFixed(2)} ms a token for what moves, at the rates just read from "${prepared.weightsFile.path}"; arithmetic comes on top`,
+    );
   return `${lines.join('\n')}\n\n${componentTable(placement)}\n\n${matrixTable(placement)}\n${denseNotes(placement)}`;
 }
 

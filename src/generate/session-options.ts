@@ -1,7 +1,9 @@
 import { availableParallelism } from 'node:os';
+import type { LinkRates } from '../acquire/placement.js';
 import { type PolicyName, policyNames } from '../acquire/policy.js';
 import { type BackendName, backendNames, type KernelChoice, kernelChoices } from '../backend/open.js';
 import { UsageError } from '../base/errors.js';
+import type { PreparedModel } from '../checkpoint/prepared-model.js';
 import type { TraceSink } from '../memory/trace.js';
 import { givenOptions } from './given-options.js';
 
@@ -38,6 +40,8 @@ export interface SessionHooks {
   /** Said once to a person: notes of the checkpoint, non-finite weights. */
   readonly onNote?: (text: string) => void;
   readonly onMove?: TraceSink;
+  /** Asked while planning for the rates that a prediction of speed rests on; without it there is none. */
+  readonly measureLink?: (prepared: PreparedModel) => Promise<LinkRates>;
   readonly signal?: AbortSignal;
 }
 

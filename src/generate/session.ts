@@ -1,6 +1,6 @@
 import { openWeightSource } from '../acquire/open.js';
 import type { OpenedWeightSource } from '../acquire/placed-source.js';
-import type { Placement } from '../acquire/placement.js';
+import type { LinkRates, Placement } from '../acquire/placement.js';
 import { planPlacement } from '../acquire/plan.js';
 import type { Backend } from '../backend/backend.js';
 import { openBackend } from '../backend/open.js';
@@ -172,7 +172,8 @@ export async function planSession(
       kernels: options.kernels,
       threads: options.threads,
     });
-    return place(options, directory, prepared, backend);
+    const link = await hooks.measureLink?.(prepared);
+    return place(options, directory, prepared, backend, link);
   } catch (error) {
     await backend?.close();
     await prepared.close();
@@ -185,6 +186,7 @@ function place(
   directory: string,
   prepared: PreparedModel,
   backend: Backend,
+  link: LinkRates | undefined,
 ): SessionPlan {
   const { description } = prepared;
   const { config } = description;
@@ -213,6 +215,7 @@ function place(
       ...workspace.requests.map(({ label, cause, byteLength }) => ({ label, cause, bytes: byteLength })),
     ],
     maxRows: workspace.limits.maxRows,
+    ...(link === undefined ? {} : { link }),
   });
   if (placement.totalBytes > backend.addressableBytes) {
     throw new BudgetError(

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { copyOf, editConfig, editTensor } from './checkpoints.js';
 import { draft, failure, layout, temporaryFolder, waybill, waybillJson } from './harness.js';
+import type { PlanJson } from './json-shapes.js';
 
 const tiny = layout('opt-f32');
 const ids = ['--prompt-ids', '3,4,5', '-n', '3'];
@@ -140,7 +141,7 @@ describe('prompts', () => {
 
 describe('--budget', () => {
   const planned = (...more: string[]) =>
-    waybillJson(['plan', '-m', tiny, '-c', '10', '--policy', 'packets', '-t', '2', ...more]);
+    waybillJson<PlanJson>(['plan', '-m', tiny, '-c', '10', '--policy', 'packets', '-t', '2', ...more]);
   const bounded = (budget: string) =>
     run(tiny, '-c', '10', '--policy', 'packets', '-t', '2', '--budget', budget);
 
@@ -195,7 +196,7 @@ describe('numbers that leave the numbers', () => {
       'Weights of "model.layers.1.mlp.up_proj.weight" are not finite: NaN at [5, 3]',
     );
     expect(plan.stdout).toContain('note: layers.1.up is acquired densely: it holds non-finite weights');
-    const { placement } = await waybillJson([
+    const { placement } = await waybillJson<PlanJson>([
       'plan',
       '-m',
       folder,

@@ -112,7 +112,7 @@ describe('prompts', () => {
       await waybillJson([...base, '-p', 'She said']),
       await waybillJson([...base, '--prompt-ids', '2,100,524']),
     ];
-    expect(batch.requests.map(({ digests }: any) => digests)).toEqual(alone.map(({ digests }) => digests));
+    expect(batch.requests.map(({ digests }) => digests)).toEqual(alone.map(({ digests }) => digests));
     const text = await waybill([...base, '--prompts', path, '-q']);
     expect(text.stdout).toBe(alone.map(({ text }, index) => `[${index}] ${text}\n`).join(''));
   });
@@ -122,7 +122,7 @@ describe('flags that change the run', () => {
   test('--stop, repeatable, ends before the string', async () => {
     const whole = await waybillJson([...base, '-p', prompt, '-n', '30']);
     const words = whole.text.split(/\s+/).filter((word: string) => word.length > 2);
-    const [first, second] = [words[3], words[6]];
+    const [first = '', second = ''] = [words[3], words[6]];
     const cut = await waybillJson([...base, '-p', prompt, '-n', '30', '--stop', second, '--stop', first]);
     expect(cut.finishReason).toBe('stop');
     expect(whole.text.startsWith(cut.text)).toBe(true);

@@ -3,6 +3,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll } from 'vitest';
+import type { RunJson } from './json-shapes.js';
 
 export const draft = resolve('models/opt-books-draft');
 export const target = resolve('models/opt-books-target');
@@ -77,7 +78,7 @@ export function waybill(args: readonly string[], options: RunOptions = {}): Prom
 }
 
 /** Runs a command that must succeed with `--json`, and reads its one object. */
-export async function waybillJson<Value = Record<string, any>>(
+export async function waybillJson<Value = RunJson>(
   args: readonly string[],
   options: RunOptions = {},
 ): Promise<Value> {

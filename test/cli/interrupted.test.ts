@@ -13,6 +13,7 @@ import {
   waybill,
   waybillJson,
 } from './harness.js';
+import type { PreparedJson } from './json-shapes.js';
 
 const long = [
   'generate',
@@ -137,10 +138,10 @@ describe('preparing', () => {
     }
     child.kill('SIGKILL');
     await finished;
-    const again = await waybillJson(['prepare', '-m', target], { home });
-    expect((await waybillJson(['prepare', '-m', target, '--verify'], { home })).manifestDigest).toBe(
-      again.manifestDigest,
-    );
+    const again = await waybillJson<PreparedJson>(['prepare', '-m', target], { home });
+    expect(
+      (await waybillJson<PreparedJson>(['prepare', '-m', target, '--verify'], { home })).manifestDigest,
+    ).toBe(again.manifestDigest);
     expect(
       readdirSync(join(home, 'waybill')).filter(
         (name) => name !== 'digests' && !/^[0-9a-f]{64}$/.test(name) && !name.endsWith('.lock'),
@@ -163,7 +164,9 @@ describe('preparing', () => {
 
   test('two at once agree, and one of them did the work', async () => {
     const home = temporaryFolder();
-    const both = await Promise.all([0, 1].map(() => waybillJson(['prepare', '-m', target], { home })));
+    const both = await Promise.all(
+      [0, 1].map(() => waybillJson<PreparedJson>(['prepare', '-m', target], { home })),
+    );
     expect(both.filter(({ preparedNow }) => preparedNow)).toHaveLength(1);
     expect(both[0]!.manifestDigest).toBe(both[1]!.manifestDigest);
   });

@@ -45,7 +45,7 @@ describe('--logits', () => {
     ]);
     const tensors = readSafetensors(at('two.safetensors'));
     expect([...tensors.keys()]).toEqual(['logits_0', 'logits_1']);
-    run.requests.forEach(({ digests, tokenIds }: any, index: number) => {
+    run.requests.forEach(({ digests, tokenIds }, index) => {
       const { shape, bytes } = tensors.get(`logits_${index}`)!;
       expect(shape).toEqual([tokenIds.length, 8192]);
       expect(
@@ -225,7 +225,7 @@ describe('--receipt', () => {
     }
     const salt = Buffer.from(readFileSync(at('plain.jsonl.salt'), 'utf8').trim(), 'hex');
     const ids = Buffer.alloc(4 * content.promptIds.length);
-    content.promptIds.forEach((id: number, index: number) => ids.writeUInt32LE(id, 4 * index));
+    for (const [index, id] of content.promptIds.entries()) ids.writeUInt32LE(id, 4 * index);
     expect(statementOf(at('plain.jsonl')).predicate.requests[0].promptIdsDigest).toBe(
       sha256(Buffer.concat([salt, ids])),
     );

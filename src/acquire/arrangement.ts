@@ -1,7 +1,10 @@
 import { type BudgetComponent, componentBytes } from '../memory/budget.js';
+import { hotIndexBytes } from './hot-rows.js';
 import { largestPieceBytes } from './pieces.js';
 import type { RowArena, StagingPlan, TablePath } from './placement.js';
-import type { AcquisitionPolicy } from './policy.js';
+import { type AcquisitionPolicy, rowPathOf } from './policy.js';
+import { type HotRanking, lruShares, type Retention } from './retain-rows.js';
+import { keptIndexBytes, planArenas, rowComponents } from './row-arenas.js';
 import { type Survey, type SurveyedMatrix, tableBytes, tableRowBytes } from './survey.js';
 
 /** The free choices of a placement; the planner tries several. */
@@ -35,12 +38,16 @@ export interface ArrangeRequest {
   readonly fixed: readonly BudgetComponent[];
   readonly maxRows: number;
   readonly keepRows: boolean;
+  /** Set where the row path is `retained`. */
+  readonly retention: Retention | null;
+  /** Set where the retention is a hot set. */
+  readonly ranking: HotRanking | null;
 }
 
 /** What must be held under a choice; everything that may move does. The total is infinite where that cannot be. */
 export function leastArrangement(request: ArrangeRequest, choice: Choice): Arrangement {
   const held = request.survey.matrices.filter((matrix) => isHeldWhole(matrix, choice));
-  return build(request, choice, new Set(held), new Map(), null);
+  return build(request, choice, new Set(held), lruOf(request), null);
 }
 
 /**
@@ -48,7 +55,7 @@ export function leastArrangement(request: ArrangeRequest, choice: Choice): Arran
  * then the token table. Null when the choice does not fit.
  */
 export function arrange(request: ArrangeRequest, choice: Choice, budgetBytes: number): Arrangement | null {
-  const { survey, policy } = request;
+  const { survey } = request;
   let current = leastArrangement(request, choice);
   const resident = new Set(current.resident);
   const optional = survey.matrices.filter((matrix) => matrix.treatment === 'dense' && !resident.has(matrix));
@@ -62,13 +69,39 @@ export function arrange(request: ArrangeRequest, choice: Choice, budgetBytes: nu
     resident.add(matrix);
     room -= bytes;
   }
-  current = build(request, choice, resident, new Map(), null);
-  const kept = request.keepRows
-    ? shareOut(survey, choice, policy, budgetBytes - current.totalBytes)
-    : new Map();
+  current = build(request, choice, resident, lruOf(request), null);
+  const kept = keptOf(request, choice, budgetBytes - current.totalBytes);
   current = build(request, choice, resident, kept, null);
   const withTable = build(request, choice, resident, kept, 'resident');
   return current.tokenPath === 'rows' && withTable.totalBytes <= budgetBytes ? withTable : current;
+}
+
+/** The places of an LRU are not for the budget to choose. */
+function lruOf({ survey, retention }: ArrangeRequest): ReadonlyMap<SurveyedMatrix, number> {
+  return retention?.kind === 'lru' ? lruShares(fedMatrices(survey), retention.rowsPerMatrix) : new Map();
+}
+
+function keptOf(
+  request: ArrangeRequest,
+  choice: Choice,
+  spareBytes: number,
+): ReadonlyMap<SurveyedMatrix, number> {
+  const { survey, policy, keepRows, ranking } = request;
+  switch (rowPathOf(policy)) {
+    case 'packets':
+      return keepRows ? shareOut(survey, choice, policy, spareBytes) : new Map();
+    case 'retained': {
+      if (ranking === null) return lruOf(request);
+      const index = fedMatrices(survey).reduce((sum, { rows }) => sum + hotIndexBytes(rows), 0);
+      return ranking.shares(spareBytes - index);
+    }
+    default:
+      return new Map();
+  }
+}
+
+function fedMatrices(survey: Survey): SurveyedMatrix[] {
+  return survey.matrices.filter(({ treatment }) => treatment === 'packets');
 }
 
 /** A resident head that holds the token table makes the buffer for its rows needless. */
@@ -100,7 +133,8 @@ function build(
   keptRows: ReadonlyMap<SurveyedMatrix, number>,
   tokenChoice: 'resident' | null,
 ): Arrangement {
-  const { survey, policy, fixed, maxRows } = request;
+  const { survey, policy, fixed, maxRows, retention } = request;
+  const path = rowPathOf(policy);
   const components: BudgetComponent[] = [...fixed];
   const add = (label: string, cause: BudgetComponent['cause'], bytes: number) => {
     if (bytes > 0) components.push({ label, cause, bytes });
@@ -125,24 +159,16 @@ function build(
   const staging = planStaging(streamed, choice);
   if (staging !== null) add('staging', 'staging', staging.slots * staging.slotBytes);
   const fed = survey.matrices.filter((matrix) => matrix.treatment === 'packets' && !resident.has(matrix));
-  const { arenas, arenaOf } = planArenas(fed, choice, keptRows);
-  add(
-    'packet rows',
-    'packet-rows',
-    arenas.reduce((sum, arena) => sum + arena.packetRows * arena.rowBytes, 0),
-  );
-  add(
-    'kept rows',
-    'kept-rows',
-    arenas.reduce((sum, arena) => sum + arena.keptRows * arena.rowBytes, 0),
-  );
-  if (arenas.some((arena) => arena.keptRows > 0)) add('kept-row index', 'indices', keptIndexBytes(fed));
+  const { arenas, arenaOf } = planArenas(fed, policy, choice, keptRows);
+  for (const { label, cause, bytes } of rowComponents(fed, arenas, keptRows, policy, retention)) {
+    add(label, cause, bytes);
+  }
   const skipping = [...resident].filter(
     ({ skippable }) => skippable && (policy.skipsZeros.prefill || policy.skipsZeros.decode),
   );
   const activeNeurons = Math.max(0, ...[...fed, ...skipping].map((matrix) => matrix.rows));
   add('active set', 'indices', activeNeurons === 0 ? 0 : 4 * (1 + activeNeurons));
-  add('row slots', 'indices', fed.length === 0 ? 0 : 4 * activeNeurons);
+  add('row slots', 'indices', fed.length === 0 || path === 'staged' ? 0 : 4 * activeNeurons);
   return {
     choice,
     resident,
@@ -181,36 +207,6 @@ function planStaging(streamed: readonly SurveyedMatrix[], choice: Choice): Stagi
   // A matrix that the limit cannot cut is never streamed; infinity makes a choice void that would have to.
   const sizes = streamed.map(({ description }) => largestPieceBytes(description, choice.pieceLimit));
   return { slots: choice.stagingSlots, slotBytes: Math.max(...sizes) };
-}
-
-function planArenas(
-  fed: readonly SurveyedMatrix[],
-  choice: Choice,
-  keptRows: ReadonlyMap<SurveyedMatrix, number>,
-): { arenas: RowArena[]; arenaOf: Map<SurveyedMatrix, number> } {
-  const byShape = new Map<string, SurveyedMatrix[]>();
-  for (const matrix of fed) {
-    const key = `${matrix.description.type} ${matrix.rowBytes}`;
-    byShape.set(key, [...(byShape.get(key) ?? []), matrix]);
-  }
-  const arenaOf = new Map<SurveyedMatrix, number>();
-  const arenas = [...byShape.values()].map((matrices, index): RowArena => {
-    for (const matrix of matrices) arenaOf.set(matrix, index);
-    const { description, rowBytes } = matrices[0]!;
-    return {
-      type: description.type,
-      rowElements: description.layout === 'input-major' ? description.outputs : description.inputs,
-      rowBytes,
-      packetRows: Math.min(choice.packetRows, Math.max(...matrices.map(({ rows }) => rows))),
-      keptRows: matrices.reduce((sum, matrix) => sum + (keptRows.get(matrix) ?? 0), 0),
-    };
-  });
-  return { arenas, arenaOf };
-}
-
-/** A slot number for each neuron, 4 bytes. */
-function keptIndexBytes(fed: readonly SurveyedMatrix[]): number {
-  return fed.reduce((sum, matrix) => sum + 4 * matrix.rows, 0);
 }
 
 /** Divides spare bytes into kept rows: each matrix the same share of its rows, what remains in forward order. */

@@ -1,8 +1,18 @@
+import { profileDigest } from './activation-profile.js';
 import type { Arrangement, ArrangeRequest } from './arrangement.js';
-import { defaultActiveShare, expectedBytes } from './moved-bytes.js';
-import type { PlacedMatrix, PlacedTable, Placement, Regime, WeightPath } from './placement.js';
+import type { RowExpectation } from './expected-rows.js';
+import { expectedBytes } from './moved-bytes.js';
+import type {
+  PlacedMatrix,
+  PlacedTable,
+  Placement,
+  PlannedRetention,
+  Regime,
+  WeightPath,
+} from './placement.js';
+import { placementNotes } from './placement-notes.js';
 import type { PlacementRequest } from './plan.js';
-import type { AcquisitionPolicy } from './policy.js';
+import { type AcquisitionPolicy, rowPathOf } from './policy.js';
 import { type SurveyedMatrix, tableBytes, tableRowBytes } from './survey.js';
 import type { PassKind } from './weight-source.js';
 
@@ -12,11 +22,11 @@ export function describePlacement(
   arranging: ArrangeRequest,
   arrangement: Arrangement,
   minimumBytes: number,
+  expectation: RowExpectation,
 ): Placement {
   const { survey, policy } = arranging;
   const { link } = request;
-  const activeShare = request.activeShare ?? defaultActiveShare;
-  const moved = expectedBytes(arranging, arrangement, activeShare);
+  const moved = expectedBytes(arranging, arrangement, expectation);
   const predictedMsPerToken =
     link === undefined
       ? null
@@ -37,9 +47,18 @@ export function describePlacement(
     components: arrangement.components,
     totalBytes: arrangement.totalBytes,
     minimumBytes,
-    moved: { ...moved, activeShareSource: request.activeShare === undefined ? 'default' : 'given' },
+    moved,
+    retention: plannedRetention(arranging),
+    forecast: rowPathOf(policy) === 'forecast' ? (request.forecast ?? 'early') : null,
+    notes: placementNotes(arranging, arrangement),
     predictedMsPerToken,
   } satisfies Placement);
+}
+
+function plannedRetention({ retention }: ArrangeRequest): PlannedRetention | null {
+  if (retention === null) return null;
+  if (retention.kind === 'lru') return retention;
+  return { kind: 'hot', profile: profileDigest(retention.profile) };
 }
 
 function placeMatrix(

@@ -1,27 +1,22 @@
 import { type Arrangement, type ArrangeRequest, streams } from './arrangement.js';
+import type { RowExpectation } from './expected-rows.js';
 import type { MovedPerToken } from './placement.js';
 import type { AcquisitionPolicy } from './policy.js';
 import { type SurveyedMatrix, tableRowBytes } from './survey.js';
 import type { PassKind } from './weight-source.js';
 
-/** Share of active neurons assumed where nothing is known; published ReLU models lie between .03 and .1. */
-export const defaultActiveShare = 0.05;
-
-/** Bytes that an arrangement leaves to be moved a token, at a share of active neurons. */
+/** Bytes that an arrangement leaves to be moved a token. */
 export function expectedBytes(
   { survey, policy }: ArrangeRequest,
   { resident, keptRows, tokenPath }: Arrangement,
-  activeShare: number,
-): Omit<MovedPerToken, 'activeShareSource'> {
+  expectation: RowExpectation,
+): MovedPerToken {
   const moving = survey.matrices.filter((matrix) => !resident.has(matrix));
   const denseBytes = (kind: PassKind) =>
     moving.filter((matrix) => streamsIn(matrix, policy, kind)).reduce((sum, { bytes }) => sum + bytes, 0);
-  const fed = moving.filter((matrix) => matrix.treatment === 'packets' && policy.rows.decode === 'packets');
+  const fed = moving.filter((matrix) => matrix.treatment === 'packets' && policy.rows.decode !== 'streamed');
   const expectedPacketBytes = Math.round(
-    fed.reduce((sum, matrix) => {
-      const missing = matrix.rows - (keptRows.get(matrix) ?? 0);
-      return sum + activeShare * missing * matrix.rowBytes;
-    }, 0),
+    fed.reduce((sum, matrix) => sum + expectation.bytes(matrix, keptRows.get(matrix) ?? 0), 0),
   );
   const denseDecodeBytes = denseBytes('decode');
   const embeddingBytes = tokenPath === 'rows' ? tableRowBytes(survey.tokenTable) : 0;
@@ -30,7 +25,8 @@ export function expectedBytes(
     densePrefillBytes: denseBytes('prefill'),
     packetNeurons: fed.reduce((sum, { rows }) => sum + rows, 0),
     packetBytesAtFullActivity: fed.reduce((sum, { bytes }) => sum + bytes, 0),
-    activeShare,
+    activeShare: expectation.activity.activeShare,
+    activeShareSource: expectation.activity.source,
     expectedPacketBytes,
     embeddingBytes,
     expectedBytes: denseDecodeBytes + expectedPacketBytes + embeddingBytes,

@@ -6,17 +6,21 @@ import { BudgetedAllocator } from '../memory/budget.js';
 import { type DeviceBuffer, type Span, spanOf, subspan } from '../memory/buffers.js';
 import type { HoldCause } from '../memory/causes.js';
 import type { Ledger } from '../memory/ledger.js';
+import type { ActivationProfile } from './activation-profile.js';
 import type { BoundMatrix } from './bound-matrix.js';
 import { DenseStream, type StreamedPiece, type StreamOrders } from './dense-stream.js';
-import { WeightMover } from './executor.js';
-import { KeptRows } from './kept-rows.js';
+import { WeightMover, type WeightRegion } from './executor.js';
 import { cutIntoPieces, type Piece } from './pieces.js';
 import { type OpenedWeightSource, PlacedSource } from './placed-source.js';
 import type { PlacedMatrix, PlacedTable, Placement } from './placement.js';
+import { reservedLabels } from './row-arenas.js';
 import { type FedMatrix, RowFeed } from './row-feed.js';
+import { RowReader } from './row-reader.js';
+import { packetIndexBytes } from './staged-way.js';
 import { newLayerCounters } from './stats.js';
 import { paddedVectorBytes } from './survey.js';
 import type { BoundTable } from './table-source.js';
+import { WayBuilder } from './way-builder.js';
 import type { PassKind } from './weight-source.js';
 
 export interface OpenWeightSourceOptions {
@@ -25,6 +29,8 @@ export interface OpenWeightSourceOptions {
   readonly prepared: PreparedModel;
   /** The session's counter; a trace sees every move through it. */
   readonly ledger: Ledger;
+  /** The record of activity that the placement's hot set is chosen by. */
+  readonly profile?: ActivationProfile;
   /** Called as resident weights land. */
   readonly onProgress?: (loadedBytes: number, totalBytes: number) => void;
   readonly signal?: AbortSignal;
@@ -49,14 +55,22 @@ export async function openWeightSource(options: OpenWeightSourceOptions): Promis
   }
 }
 
+/** Regions that are to hold weights before the first pass. */
+export interface Load {
+  readonly id: string;
+  readonly layer: number | null;
+  readonly rows: number;
+  readonly regions: readonly WeightRegion[];
+}
+
 class Opening {
   readonly #options: OpenWeightSourceOptions;
   readonly #allocator: BudgetedAllocator;
   readonly #mover: WeightMover;
   readonly #buffers: DeviceBuffer[] = [];
-  #keptIndexReserved = false;
+  readonly #reserved: string[] = [];
   /** What is to be loaded once all is allocated. */
-  readonly #loads: { id: string; layer: number | null; rows: number; position: number; target: Span }[] = [];
+  readonly #loads: Load[] = [];
 
   constructor(options: OpenWeightSourceOptions) {
     const { backend, placement, prepared, ledger } = options;
@@ -72,15 +86,16 @@ class Opening {
     const vectors = this.#placeVectors();
     const resident = this.#placeResidents(description.matrices, placed);
     const tables = this.#placeTables(description.tables, resident);
-    const arenas = placement.arenas.map((arena, index) =>
-      this.#allocateParts(`row arena ${index}`, [
-        ['packet rows', 'packet-rows', arena.packetRows * arena.rowBytes],
-        ['kept rows', 'kept-rows', arena.keptRows * arena.rowBytes],
-      ]),
-    );
-    this.#reserveKeptIndex(description.matrices, placed);
-    const nextKept = placement.arenas.map((arena) => arena.packetRows);
+    const layers = Array.from({ length: description.config.layers }, newLayerCounters);
+    const outside = newLayerCounters();
+    const { activeNeurons } = placement;
+    const active =
+      activeNeurons === 0 ? null : this.#allocate('active set', 'indices', 4 * (1 + activeNeurons));
+    const reader = new RowReader(this.#mover, ledger);
+    const ways = this.#wayBuilder(reader);
+    this.#reserve();
     const matrices = new Map<string, BoundMatrix | FedMatrix>();
+    const fed: FedMatrix[] = [];
     for (const matrix of description.matrices) {
       const place = placed.get(matrix.id)!;
       const bound: BoundMatrix = {
@@ -90,22 +105,22 @@ class Opening {
         resident: resident.get(matrix.id) ?? null,
         bias: matrix.biasId === null ? null : vectors.get(matrix.biasId)!,
       };
-      matrices.set(matrix.id, place.arena === null ? bound : this.#bindRows(bound, place, arenas, nextKept));
+      matrices.set(matrix.id, bound);
+      if (place.arena === null) continue;
+      fed.push(ways.bind(bound, matrix.layer === null ? outside : layers[matrix.layer]!));
+      matrices.set(matrix.id, fed.at(-1)!);
     }
-    const layers = Array.from({ length: description.config.layers }, newLayerCounters);
-    const outside = newLayerCounters();
-    const { activeNeurons } = placement;
-    const active =
-      activeNeurons === 0 ? null : this.#allocate('active set', 'indices', 4 * (1 + activeNeurons));
+    this.#loads.push(...ways.loads);
+    const numbered = fed.some(({ placed }) => placed.paths.decode !== 'staged');
     const feed =
-      arenas.length === 0
+      fed.length === 0
         ? null
         : new RowFeed({
-            mover: this.#mover,
+            reader,
             ledger,
+            matrices: fed,
             active: active!,
-            slots: this.#allocate('row slots', 'indices', 4 * activeNeurons),
-            counters: (layer) => (layer === null ? outside : layers[layer]!),
+            slots: numbered ? this.#allocate('row slots', 'indices', 4 * activeNeurons) : null,
           });
     const pieces = new Map<string, readonly Piece[]>();
     const orders = this.#orders([...matrices.values()], pieces);
@@ -140,8 +155,7 @@ class Opening {
 
   release(): void {
     for (const buffer of this.#buffers.splice(0)) this.#allocator.release(buffer);
-    if (this.#keptIndexReserved) this.#allocator.unreserve('kept-row index');
-    this.#keptIndexReserved = false;
+    for (const label of this.#reserved.splice(0)) this.#allocator.unreserve(label);
   }
 
   #allocate(label: string, cause: HoldCause, byteLength: number): Span {
@@ -215,20 +229,53 @@ class Opening {
     return span;
   }
 
-  #reserveKeptIndex(matrices: readonly MatrixDescription[], placed: ReadonlyMap<string, PlacedMatrix>): void {
-    if (!this.#options.placement.arenas.some((arena) => arena.keptRows > 0)) return;
-    const fed = matrices.filter(({ id }) => placed.get(id)!.arena !== null);
-    const bytes = fed.reduce((sum, matrix) => sum + 4 * neurons(matrix), 0);
-    this.#allocator.reserve({ label: 'kept-row index', cause: 'indices', bytes });
-    this.#keptIndexReserved = true;
+  /** Arenas, and what row paths need beside them. */
+  #wayBuilder(reader: RowReader): WayBuilder {
+    const { placement, backend, profile } = this.#options;
+    const { arenas, retention, matrices, forecast } = placement;
+    const keptCause: HoldCause =
+      retention === null ? 'kept-rows' : retention.kind === 'lru' ? 'retention-slots' : 'retention-resident';
+    const packets = arenas.map(({ scatterRows, packetRows, rowBytes }) => {
+      if (scatterRows === 0) return null;
+      const rows = packetRows * rowBytes;
+      const indices = packetRows * packetIndexBytes;
+      const packet = this.#allocateParts('packet', [
+        ['packet rows', 'packet-rows', rows],
+        ['packet indices', 'indices', indices],
+      ]);
+      return { rows: subspan(packet, 0, rows), indices: subspan(packet, rows, indices) };
+    });
+    const spans = arenas.map((arena, index) => {
+      const { rowBytes, packetRows, keptRows, guessRooms, guessRows, scatterRows } = arena;
+      if (scatterRows > 0) {
+        return this.#allocateParts(`row arena ${index}`, [
+          ['scattered rows', 'workspace', scatterRows * rowBytes],
+        ]);
+      }
+      return this.#allocateParts(`row arena ${index}`, [
+        ['packet rows', 'packet-rows', packetRows * rowBytes],
+        ['kept rows', keptCause, keptRows * rowBytes],
+        ['guessed rows', 'forecast-rows', guessRooms * guessRows * rowBytes],
+      ]);
+    });
+    return new WayBuilder({
+      backend,
+      reader,
+      arenas: arenas.map((plan, index) => ({ plan, span: spans[index]!, packet: packets[index]! })),
+      retention,
+      profile: profile ?? null,
+      forecast,
+      fed: matrices.filter(({ arena }) => arena !== null),
+    });
   }
 
-  #bindRows(bound: BoundMatrix, place: PlacedMatrix, arenas: readonly Span[], nextKept: number[]): FedMatrix {
-    const index = place.arena!;
-    const { packetRows, rowBytes } = this.#options.placement.arenas[index]!;
-    const kept = new KeptRows(neurons(bound.description), nextKept[index]!, place.keptRows);
-    nextKept[index]! += place.keptRows;
-    return { ...bound, arena: arenas[index]!, packetRows, rowBytes, kept: place.keptRows > 0 ? kept : null };
+  /** What JavaScript holds of an index, as the placement has it. */
+  #reserve(): void {
+    for (const component of this.#options.placement.components) {
+      if (!reservedLabels.some((label) => label === component.label)) continue;
+      this.#allocator.reserve(component);
+      this.#reserved.push(component.label);
+    }
   }
 
   /** What is streamed, in the order of use; cut once, so that a piece is one object everywhere. */
@@ -251,29 +298,27 @@ class Opening {
 
   #loadLater(id: string, layer: number | null, rows: number, target: Span): void {
     const position = this.#options.prepared.tensor(id).byteOffset;
-    this.#loads.push({ id, layer, rows, position, target });
+    const regions: WeightRegion[] = [];
+    for (let offset = 0; offset < target.byteLength; offset += loadRegionBytes) {
+      const byteLength = Math.min(loadRegionBytes, target.byteLength - offset);
+      regions.push({ position: position + offset, target: subspan(target, offset, byteLength) });
+    }
+    this.#loads.push({ id, layer, rows, regions });
   }
 
   async #load(): Promise<void> {
     const { onProgress, signal } = this.#options;
-    const total = this.#loads.reduce((sum, { target }) => sum + target.byteLength, 0);
+    const bytesOf = ({ regions }: Load) => regions.reduce((sum, { target }) => sum + target.byteLength, 0);
+    const total = this.#loads.reduce((sum, load) => sum + bytesOf(load), 0);
     let loaded = 0;
-    for (const { id, layer, rows, position, target } of this.#loads) {
+    for (const load of this.#loads) {
       if (signal?.aborted === true) {
         throw new InterruptedError('interrupted', 'Stopped loading weights: the run was aborted');
       }
-      const regions = [];
-      for (let offset = 0; offset < target.byteLength; offset += loadRegionBytes) {
-        const byteLength = Math.min(loadRegionBytes, target.byteLength - offset);
-        regions.push({ position: position + offset, target: subspan(target, offset, byteLength) });
-      }
+      const { id, layer, rows, regions } = load;
       await this.#mover.move({ cause: 'setup', layer, id, rows, pass: 0 }, regions);
-      loaded += target.byteLength;
+      loaded += bytesOf(load);
       onProgress?.(loaded, total);
     }
   }
-}
-
-function neurons(matrix: MatrixDescription): number {
-  return matrix.neuronAxis === 'inputs' ? matrix.inputs : matrix.outputs;
 }

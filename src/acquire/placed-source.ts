@@ -7,6 +7,7 @@ import { type BoundMatrix, linearOp, matrixOperand, pieceOp } from './bound-matr
 import type { DenseStream } from './dense-stream.js';
 import type { WeightMover } from './executor.js';
 import type { Piece } from './pieces.js';
+import { isRowPath } from './policy.js';
 import type { FedMatrix, RowFeed } from './row-feed.js';
 import type { AcquisitionStats, LayerCounters } from './stats.js';
 import { type BoundTable, gatherRows } from './table-source.js';
@@ -72,6 +73,7 @@ export class PlacedSource implements OpenedWeightSource {
     const guess = kind === 'decode' || sameOrders ? 'decode' : null;
     const next = this.#announced === undefined ? guess : this.#announced;
     this.#announced = undefined;
+    this.#parts.feed?.begin(kind);
     stream?.begin(ledger.pass, kind, next);
   }
 
@@ -93,34 +95,32 @@ export class PlacedSource implements OpenedWeightSource {
   }
 
   async linear(pass: Pass, request: LinearRequest): Promise<void> {
-    await this.#dense(pass, this.#matrix(request.id), request);
+    const matrix = this.#matrix(request.id);
+    this.#parts.feed?.enterLayer(matrix.description.layer);
+    await this.#dense(pass, matrix, request);
   }
 
   async gatedLinear(pass: Pass, request: GatedLinearRequest): Promise<void> {
     const matrix = this.#matrix(request.id);
-    switch (matrix.placed.paths[this.#kind]) {
-      case 'packets':
-        await this.#parts.feed!.gatedLinear(pass, matrix as FedMatrix, request, request.gate);
-        return;
-      case 'resident-sparse':
-        this.#skipOutputs(pass, matrix, request);
-        return;
-      default:
-        await this.#dense(pass, matrix, request);
+    const path = matrix.placed.paths[this.#kind];
+    if (isRowPath(path)) {
+      await this.#parts.feed!.gatedLinear(pass, matrix as FedMatrix, request, request.gate);
+    } else if (path === 'resident-sparse') {
+      this.#skipOutputs(pass, matrix, request);
+    } else {
+      await this.#dense(pass, matrix, request);
     }
   }
 
   async sparseLinear(pass: Pass, request: LinearRequest): Promise<void> {
     const matrix = this.#matrix(request.id);
-    switch (matrix.placed.paths[this.#kind]) {
-      case 'packets':
-        await this.#parts.feed!.sparseLinear(pass, matrix as FedMatrix, request);
-        return;
-      case 'resident-sparse':
-        this.#skipInputs(pass, matrix, request);
-        return;
-      default:
-        await this.#dense(pass, matrix, request);
+    const path = matrix.placed.paths[this.#kind];
+    if (isRowPath(path)) {
+      await this.#parts.feed!.sparseLinear(pass, matrix as FedMatrix, request);
+    } else if (path === 'resident-sparse') {
+      this.#skipInputs(pass, matrix, request);
+    } else {
+      await this.#dense(pass, matrix, request);
     }
   }
 
@@ -130,19 +130,18 @@ export class PlacedSource implements OpenedWeightSource {
   }
 
   async reset(): Promise<void> {
-    const { backend, stream, tables } = this.#parts;
+    const { backend, stream, tables, feed } = this.#parts;
     // A read waits for every submission before it, also for those behind the one that failed.
     const anySpan = [...tables.values()][0]?.ids;
     if (anySpan !== undefined) await backend.read(subspan(anySpan, 0, 4)).catch(() => {});
     await stream?.reset();
+    await feed?.reset();
     this.#running = false;
   }
 
   stats(): AcquisitionStats {
-    const { ledger, layers, stream, feed, mover, outside, matrices } = this.#parts;
+    const { ledger, layers, stream, feed, mover, outside } = this.#parts;
     const streamed = stream?.stats;
-    let keptRows = 0;
-    for (const matrix of matrices.values()) if ('kept' in matrix) keptRows += matrix.kept?.count ?? 0;
     return {
       passes: ledger.pass,
       layers: layers.map((counters) => ({ ...counters })),
@@ -152,7 +151,7 @@ export class PlacedSource implements OpenedWeightSource {
       densePieces: outside.densePieces,
       streamUsedBytes: streamed?.usedBytes ?? 0,
       streamDroppedBytes: streamed?.droppedBytes ?? 0,
-      keptRows,
+      keptRows: feed?.heldRows ?? 0,
     };
   }
 

@@ -1,14 +1,15 @@
 import type { StoredType } from '../base/stored-type.js';
 import type { MatrixRole } from '../checkpoint/model-description.js';
 import type { BudgetComponent } from '../memory/budget.js';
-import type { PolicyName } from './policy.js';
+import type { ForecastTiming } from './forecast-way.js';
+import type { PolicyName, RowPath } from './policy.js';
 import type { PassKind } from './weight-source.js';
 
 /**
  * How the weights of a matrix reach an op: held and read whole, held with zero rows skipped, moved whole in every pass,
- * or moved row by row for active neurons.
+ * or moved row by row for active neurons in one of several ways.
  */
-export type WeightPath = 'resident' | 'resident-sparse' | 'streamed' | 'packets';
+export type WeightPath = 'resident' | 'resident-sparse' | 'streamed' | RowPath;
 
 /** Why a matrix whose rows belong to neurons is acquired densely all the same. */
 export type DenseReason = 'dense-activation' | 'non-finite-weights';
@@ -23,7 +24,7 @@ export interface PlacedMatrix {
   readonly denseReason: DenseReason | null;
   /** Index into `arenas` where rows are moved alone, else null. */
   readonly arena: number | null;
-  /** Rows that may stay for the session. */
+  /** Rows that have a place from one pass to the next. */
   readonly keptRows: number;
 }
 
@@ -37,14 +38,25 @@ export interface PlacedTable {
   readonly rowBytes: number;
 }
 
-/** Rows of one width and type: packet rows first, kept rows behind them. */
+/**
+ * Rows of one width and type: packet rows first, kept rows behind them, then as many rooms for guesses as can be in use
+ * at once. Of staged packets the arena is the workspace that rows are scattered to, and the packet lies apart.
+ */
 export interface RowArena {
   readonly type: StoredType;
   readonly rowElements: number;
   readonly rowBytes: number;
   readonly packetRows: number;
   readonly keptRows: number;
+  readonly guessRooms: number;
+  readonly guessRows: number; // of one room
+  readonly scatterRows: number;
 }
+
+/** What stays of rows that were active. `profile`: digest of the recorded activations that the hot set is chosen by. */
+export type PlannedRetention =
+  | { readonly kind: 'lru'; readonly rowsPerMatrix: number }
+  | { readonly kind: 'hot'; readonly profile: string };
 
 /** Slots that pieces of streamed matrices are read into. */
 export interface StagingPlan {
@@ -63,8 +75,8 @@ export interface MovedPerToken {
   readonly packetBytesAtFullActivity: number;
   /** Share of active neurons that the figures below assume. */
   readonly activeShare: number;
-  readonly activeShareSource: 'given' | 'default';
-  /** At that share, less kept rows at their plain share of all rows (text does better: it repeats its neurons). */
+  readonly activeShareSource: 'given' | 'profile' | 'default';
+  /** Rows and indices at that share, less what rows from before are expected to save, with what guesses waste. */
   readonly expectedPacketBytes: number;
   readonly embeddingBytes: number;
   /** Dense decode, expected packets and embedding. */
@@ -104,6 +116,10 @@ export interface Placement {
   /** Smallest budget that this policy would accept for the same request. */
   readonly minimumBytes: number;
   readonly moved: MovedPerToken;
+  readonly retention: PlannedRetention | null;
+  readonly forecast: ForecastTiming | null;
+  /** Why the policy cannot help here, and what is done instead. */
+  readonly notes: readonly string[];
   /** Milliseconds that the link needs for an expected decode token; null without rates. */
   readonly predictedMsPerToken: number | null;
 }

@@ -2,6 +2,7 @@ import { blockInputs } from '../backend/ops.js';
 import { BudgetError } from '../base/errors.js';
 import type { ModelDescription } from '../checkpoint/model-description.js';
 import { type BudgetComponent, listComponents, requireBudget } from '../memory/budget.js';
+import type { ActivationProfile } from './activation-profile.js';
 import {
   type Arrangement,
   type ArrangeRequest,
@@ -10,10 +11,13 @@ import {
   leastArrangement,
 } from './arrangement.js';
 import { describePlacement } from './describe.js';
-import { defaultActiveShare, expectedBytes } from './moved-bytes.js';
+import { activityOf, RowExpectation } from './expected-rows.js';
+import type { ForecastTiming } from './forecast-way.js';
+import { expectedBytes } from './moved-bytes.js';
 import type { LinkRates, Placement } from './placement.js';
 import { policies } from './policies.js';
-import type { AcquisitionPolicy, PolicyName } from './policy.js';
+import { type AcquisitionPolicy, type PolicyName, rowPathOf } from './policy.js';
+import { HotRanking, type Retention } from './retain-rows.js';
 import { type SurveyedMatrix, surveyModel, type TensorFacts } from './survey.js';
 
 export interface PlacementRequest {
@@ -29,6 +33,12 @@ export interface PlacementRequest {
   readonly maxRows: number;
   /** Measured share of active neurons, for the figures alone. */
   readonly activeShare?: number;
+  /** Recorded activity: for the figures, where no share is given, and to choose a hot set by. */
+  readonly profile?: ActivationProfile;
+  /** What policy `retention` keeps; 1,024 rows used last where nothing is said. */
+  readonly retain?: Retention;
+  /** When policy `forecast` fetches its guesses; early where nothing is said. */
+  readonly forecast?: ForecastTiming;
   readonly link?: LinkRates;
   /** False: packet rows are forgotten after their layer, and neuron rows never become resident (a control). */
   readonly keepRows?: boolean;
@@ -37,6 +47,9 @@ export interface PlacementRequest {
 /** Largest piece worth having: reads of 8 MiB run at the rate of longer ones. */
 const largestPieceLimit = 8 * 1024 * 1024;
 const smallestPieceLimit = 64 * 1024;
+
+/** Of the published shapes an eighth of a layer, and several tokens' active rows. */
+export const defaultRetention: Retention = { kind: 'lru', rowsPerMatrix: 1024 };
 
 /**
  * Chooses what is resident, what is streamed and what comes by rows, inside a budget. Pure: nothing is allocated.
@@ -54,17 +67,23 @@ export function planPlacement(request: PlacementRequest): Placement {
   const policy = policies[request.policy];
   const mayHoldAll = policy.residence === 'whole-model' || (policy.residence === 'if-all-fits' && keepRows);
   const survey = surveyModel(request.description, request.tensor, policy);
-  const arranging: ArrangeRequest = { survey, policy, fixed: request.fixed, maxRows, keepRows };
+  const path = rowPathOf(policy);
+  const retention = path === 'retained' ? (request.retain ?? defaultRetention) : null;
+  const fed = survey.matrices.filter(({ treatment }) => treatment === 'packets');
+  const ranking = retention?.kind === 'hot' ? new HotRanking(fed, retention.profile) : null;
+  const { fixed } = request;
+  const arranging: ArrangeRequest = { survey, policy, fixed, maxRows, keepRows, retention, ranking };
   const choices = listChoices(survey.matrices, policy, mayHoldAll);
   const smallest = smallestArrangement(arranging, choices);
   if (smallest.totalBytes > budgetBytes) throw tooSmall(request, smallest);
-  const share = request.activeShare ?? defaultActiveShare;
+  const activity = activityOf(request.activeShare, request.profile ?? null);
+  const expectation = new RowExpectation(path, retention, activity);
   const fitting = choices
     .map((choice) => arrange(arranging, choice, budgetBytes))
     .filter((arrangement) => arrangement !== null);
   const whole = fitting.find(({ choice }) => choice.wholeModel);
-  const best = whole ?? chooseArrangement(fitting, arranging, share);
-  return describePlacement(request, arranging, best, smallest.totalBytes);
+  const best = whole ?? chooseArrangement(fitting, arranging, expectation);
+  return describePlacement(request, arranging, best, smallest.totalBytes, expectation);
 }
 
 /** Every combination worth trying; small, because matrices of a model share few sizes. */
@@ -76,7 +95,7 @@ function listChoices(
   const whole: Choice = { pieceLimit: 0, stagingSlots: 2, packetRows: 0, wholeModel: true };
   if (policy.residence === 'whole-model') return [whole];
   const choices = mayHoldAll ? [whole] : [];
-  for (const packetRows of packetRowChoices(matrices)) {
+  for (const packetRows of packetRowChoices(matrices, policy)) {
     choices.push({ pieceLimit: 0, stagingSlots: 2, packetRows, wholeModel: false });
     for (const pieceLimit of new Set(matrices.map(({ smallestPiece }) => smallestPiece))) {
       choices.push({ pieceLimit, stagingSlots: 2, packetRows, wholeModel: false });
@@ -90,14 +109,19 @@ function listChoices(
   return choices;
 }
 
-/** From one block of rows to a quarter of a layer, which holds the active set of one token in nearly every layer. */
-function packetRowChoices(matrices: readonly SurveyedMatrix[]): number[] {
+/**
+ * From one block of rows to a quarter of a layer, which holds the active set of one token in nearly every layer. Extents
+ * come to most of a layer, and a staged packet holds one, so that nothing is cut: there the choices go on to all rows.
+ */
+function packetRowChoices(matrices: readonly SurveyedMatrix[], policy: AcquisitionPolicy): number[] {
   const neurons = Math.max(0, ...matrices.filter((m) => m.treatment === 'packets').map((m) => m.rows));
   if (neurons === 0) return [0];
+  const path = rowPathOf(policy);
+  const most = path === 'extents' || path === 'staged' ? neurons : neurons / 4;
   const choices: number[] = [];
   for (let rows = blockInputs; ; rows *= 2) {
     choices.push(rows);
-    if (rows * 4 >= neurons) return choices;
+    if (rows >= most) return choices;
   }
 }
 
@@ -115,9 +139,9 @@ function smallestArrangement(request: ArrangeRequest, choices: readonly Choice[]
 function chooseArrangement(
   fitting: readonly Arrangement[],
   request: ArrangeRequest,
-  activeShare: number,
+  expectation: RowExpectation,
 ): Arrangement {
-  const costs = fitting.map((arrangement) => expectedBytes(request, arrangement, activeShare).expectedBytes);
+  const costs = fitting.map((arrangement) => expectedBytes(request, arrangement, expectation).expectedBytes);
   const least = Math.min(...costs);
   const near = fitting.filter((_, index) => costs[index]! <= least + least / 32);
   return near.reduce((best, other) => (bufferBytes(other) > bufferBytes(best) ? other : best));

@@ -1,8 +1,12 @@
+import { extents } from './extents.js';
+import { forecast } from './forecast.js';
 import { packets } from './packets.js';
+import { packetsStaged } from './packets-staged.js';
 import { phase } from './phase.js';
 import type { AcquisitionPolicy, PolicyName } from './policy.js';
 import { resident } from './resident.js';
 import { residentSparse } from './resident-sparse.js';
+import { retention } from './retention.js';
 import { stream } from './stream.js';
 
 /** Every policy by name; a new one is its file and a line here. */
@@ -10,6 +14,10 @@ export const policies: Readonly<Record<PolicyName, AcquisitionPolicy>> = {
   resident,
   'resident-sparse': residentSparse,
   stream,
+  extents,
   packets,
+  'packets-staged': packetsStaged,
+  retention,
+  forecast,
   phase,
 };

@@ -6,8 +6,10 @@ export interface RoundRoom {
   readonly packetRows: number;
   /** Arena row of a kept neuron, or -1. */
   readonly keptSlot: (neuron: number) => number;
-  /** Arena row to keep the n-th newcomer in, or -1. */
+  /** Arena row to keep the n-th newcomer in, or -1. Asked for only once every kept neuron has been. */
   readonly offer: (newcomer: number) => number;
+  /** False: rounds fill the packet rows whole, one after another. */
+  readonly halves?: boolean;
 }
 
 /** Adjacent rows of the file that land in adjacent rows of the arena: one read. */
@@ -32,8 +34,8 @@ export interface Round {
 /** An active set divided into rounds. */
 export interface RoundPlan {
   readonly rounds: readonly Round[];
-  /** Arena row by list position. */
-  readonly slots: Uint32Array;
+  /** Arena row by list position; null where neurons lie at the rows of their own number. */
+  readonly slots: Uint32Array | null;
   readonly keptHits: number;
 }
 
@@ -41,7 +43,10 @@ export interface RoundPlan {
  * Divides an ascending active set into rounds that fit the packet rows, cut between blocks of 128 neurons, so that the
  * chain of ops adds in the order of one. One round where all fits; else rounds alternate between two halves.
  */
-export function planRounds(active: Uint32Array, room: RoundRoom): RoundPlan {
+export function planRounds(
+  active: Uint32Array,
+  room: RoundRoom,
+): RoundPlan & { readonly slots: Uint32Array } {
   const slots = new Uint32Array(active.length);
   const packet = new Uint8Array(active.length); // 1: needs a packet row
   const keep = new Uint8Array(active.length); // 1: is read into a kept row
@@ -50,23 +55,27 @@ export function planRounds(active: Uint32Array, room: RoundRoom): RoundPlan {
   let packetTotal = 0;
   for (let position = 0; position < active.length; position += 1) {
     const kept = room.keptSlot(active[position]!);
-    if (kept >= 0) {
-      slots[position] = kept;
-      keptHits += 1;
+    if (kept < 0) {
+      packet[position] = 1;
       continue;
     }
+    slots[position] = kept;
+    keptHits += 1;
+  }
+  for (let position = 0; position < active.length; position += 1) {
+    if (packet[position] === 0) continue;
     const offered = room.offer(newcomers);
     if (offered >= 0) {
+      packet[position] = 0;
       slots[position] = offered;
       keep[position] = 1;
       newcomers += 1;
     } else {
-      packet[position] = 1;
       packetTotal += 1;
     }
   }
   const oneRound = packetTotal <= room.packetRows;
-  const halved = !oneRound && room.packetRows >= 2 * blockInputs;
+  const halved = !oneRound && room.halves !== false && room.packetRows >= 2 * blockInputs;
   const capacity = halved ? Math.floor(room.packetRows / 2) : room.packetRows;
   const rounds: Round[] = [];
   let begin = 0;
@@ -110,6 +119,12 @@ function blockEnd(active: Uint32Array, position: number): number {
   let end = position + 1;
   while (end < active.length && Math.floor(active[end]! / blockInputs) === block) end += 1;
   return end;
+}
+
+/** All neurons of a list, read into the slots of their positions. */
+export function runsOf(neurons: Uint32Array, slotAt: (position: number) => number): RowRun[] {
+  const slots = Uint32Array.from(neurons, (_, position) => slotAt(position));
+  return mergeRuns(neurons, slots, 0, neurons.length, () => true);
 }
 
 function mergeRuns(

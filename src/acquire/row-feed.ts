@@ -4,36 +4,33 @@ import { DefectError } from '../base/errors.js';
 import { type Span, subspan } from '../memory/buffers.js';
 import type { Ledger } from '../memory/ledger.js';
 import { type BoundMatrix, matrixOperand } from './bound-matrix.js';
-import type { WeightMover, WeightRegion } from './executor.js';
-import type { KeptRows } from './kept-rows.js';
-import { planRounds, type Round } from './rounds.js';
-import type { LayerCounters } from './stats.js';
-import type { LinearRequest } from './weight-source.js';
+import type { Round } from './rounds.js';
+import type { RowPlace, RowReader } from './row-reader.js';
+import type { RowWay } from './row-way.js';
+import type { LinearRequest, PassKind } from './weight-source.js';
 
-/** A matrix whose rows are moved alone: where they go. */
-export interface FedMatrix extends BoundMatrix {
-  readonly arena: Span; // [packet rows + kept rows, row bytes]
-  readonly packetRows: number;
-  readonly rowBytes: number;
-  readonly kept: KeptRows | null;
+/** A matrix whose rows are moved alone: where they go, and how they come. */
+export interface FedMatrix extends BoundMatrix, RowPlace {
+  readonly way: RowWay;
 }
 
 /** What a feed works with; all of it was allocated at opening. */
 export interface RowFeedParts {
-  readonly mover: WeightMover;
+  readonly reader: RowReader;
   readonly ledger: Ledger;
+  readonly matrices: readonly FedMatrix[];
   readonly active: Span; // U32 [1 + neurons]
-  readonly slots: Span; // U32 [neurons]
-  readonly counters: (layer: number | null) => LayerCounters;
+  readonly slots: Span | null; // U32 [neurons]; null where rows lie at the numbers of their neurons
 }
 
 /**
- * Moves the rows of active neurons, and no others: finds the active set, reads it back, reads the missing rows, and
- * computes with what lies in the arena.
+ * Serves products from rows of active neurons: finds the active set, reads it back, has the rows come by the way of the
+ * matrix, and computes with what lies in the arena.
  */
 export class RowFeed {
   readonly #parts: RowFeedParts;
-  #waitNs = 0n;
+  #kind: PassKind = 'prefill';
+  #layer: number | null = null;
 
   constructor(parts: RowFeedParts) {
     this.#parts = parts;
@@ -41,7 +38,31 @@ export class RowFeed {
 
   /** Nanoseconds that passes waited for rows. */
   get waitNs(): bigint {
-    return this.#waitNs;
+    return this.#parts.reader.waitNs;
+  }
+
+  /** Rows held from one pass to the next, of all matrices. */
+  get heldRows(): number {
+    return this.#parts.matrices.reduce((sum, { way }) => sum + way.heldRows, 0);
+  }
+
+  begin(kind: PassKind): void {
+    this.#kind = kind;
+    this.#layer = null;
+  }
+
+  /** Tells a layer's matrices, once a pass, that it comes to them. */
+  enterLayer(layer: number | null): void {
+    if (layer === this.#layer) return;
+    this.#layer = layer;
+    for (const { description, way } of this.#parts.matrices) {
+      if (description.layer === layer) way.enterLayer(this.#kind);
+    }
+  }
+
+  /** After a failed pass, once no op runs. */
+  async reset(): Promise<void> {
+    for (const { way } of this.#parts.matrices) await way.reset();
   }
 
   /** The second projection of a pass. */
@@ -96,32 +117,24 @@ export class RowFeed {
     rows: number,
     emit: (round: Round, first: boolean, last: boolean) => void,
   ): Promise<void> {
-    const { description, kept } = matrix;
     const active = await this.#activeSet(pass, matrix, activation, rows);
-    const plan = planRounds(active, {
-      packetRows: matrix.packetRows,
-      keptSlot: (neuron) => (kept === null ? -1 : kept.slotOf(neuron)),
-      offer: (newcomer) => (kept === null ? -1 : kept.offer(newcomer)),
-    });
-    if (active.length > 0) {
+    const plan = await matrix.way.plan(active, this.#kind);
+    if (active.length > 0 && plan.slots !== null) {
       // The read-back has waited for every op before, so no op reads the slots of an earlier matrix now.
       const bytes = new Uint8Array(plan.slots.buffer);
-      pass.backend.write(subspan(this.#parts.slots, 0, bytes.byteLength), bytes);
+      pass.backend.write(subspan(this.#parts.slots!, 0, bytes.byteLength), bytes);
     }
     const halfDone: [Promise<void>, Promise<void>] = [Promise.resolve(), Promise.resolve()];
     for (const [index, round] of plan.rounds.entries()) {
       await halfDone[round.half];
-      await this.#moveRound(matrix, round);
-      kept?.enter(round.newcomers);
+      await matrix.way.move(round);
       const last = index === plan.rounds.length - 1;
       emit(round, index === 0, last);
       if (!last) halfDone[round.half] = pass.flush();
     }
-    const counters = this.#parts.counters(description.layer);
-    counters.activeRows += active.length;
-    counters.movedRows += plan.rounds.reduce((sum, round) => sum + round.movedRows, 0);
-    counters.keptHits += plan.keptHits;
-    counters.rounds += plan.rounds.length;
+    matrix.counters.activeRows += active.length;
+    matrix.counters.keptHits += plan.keptHits;
+    matrix.counters.rounds += plan.rounds.length;
   }
 
   /** Compacts, and brings the set to the host: first its size, then as many words. */
@@ -142,22 +155,6 @@ export class RowFeed {
       regions: count === 0 ? 1 : 2,
     });
     return list;
-  }
-
-  async #moveRound(matrix: FedMatrix, round: Round): Promise<void> {
-    if (round.runs.length === 0) return;
-    const { rowBytes, arena, filePosition, description } = matrix;
-    const regions = round.runs.map(
-      (run): WeightRegion => ({
-        position: filePosition + run.neuron * rowBytes,
-        target: subspan(arena, run.slot * rowBytes, run.rows * rowBytes),
-      }),
-    );
-    const began = process.hrtime.bigint();
-    const { layer, id } = description;
-    const pass = this.#parts.ledger.pass;
-    await this.#parts.mover.move({ cause: 'packet-rows', layer, id, rows: round.movedRows, pass }, regions);
-    this.#waitNs += process.hrtime.bigint() - began;
   }
 }
 

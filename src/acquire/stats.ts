@@ -2,10 +2,13 @@
 export interface LayerCounters {
   /** Active neurons of matrices that come by packets, by matrix and pass: unions over the tokens of a pass. */
   activeRows: number;
-  /** Rows that were read. */
+  /** Rows that were read on demand; of extents, inactive ones too. */
   movedRows: number;
-  /** Rows that were found among the kept ones. */
+  /** Rows that were found among the kept or retained ones. */
   keptHits: number;
+  /** Rows that were guessed and needed, and guessed and not needed. */
+  guessedUsed: number;
+  guessedWasted: number;
   /** Ops that the active sets were divided into. */
   rounds: number;
   /** Pieces of streamed matrices used. */
@@ -26,10 +29,18 @@ export interface AcquisitionStats {
   /** Bytes of pieces that were used, and of pieces that were read ahead and dropped. */
   readonly streamUsedBytes: number;
   readonly streamDroppedBytes: number;
-  /** Rows now kept. */
+  /** Rows now kept or retained. */
   readonly keptRows: number;
 }
 
 export function newLayerCounters(): LayerCounters {
-  return { activeRows: 0, movedRows: 0, keptHits: 0, rounds: 0, densePieces: 0 };
+  return {
+    activeRows: 0,
+    movedRows: 0,
+    keptHits: 0,
+    guessedUsed: 0,
+    guessedWasted: 0,
+    rounds: 0,
+    densePieces: 0,
+  };
 }

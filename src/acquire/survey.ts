@@ -7,7 +7,7 @@ import type {
 } from '../checkpoint/model-description.js';
 import { smallestPieceBytes, storedRowBytes, storedRows } from './pieces.js';
 import type { DenseReason } from './placement.js';
-import type { AcquisitionPolicy } from './policy.js';
+import { type AcquisitionPolicy, rowPathOf } from './policy.js';
 
 /** What the planner needs of a prepared tensor; `PreparedTensor` has it. */
 export interface TensorFacts {
@@ -103,7 +103,7 @@ function surveyMatrix(
         ? null
         : 'non-finite-weights';
   const skippable = ofNeurons && denseReason === null;
-  const usesPackets = policy.rows.prefill === 'packets' || policy.rows.decode === 'packets';
+  const byRows = rowPathOf(policy) !== null;
   return {
     description: matrix,
     bytes: facts.byteLength,
@@ -111,10 +111,10 @@ function surveyMatrix(
     rowBytes: storedRowBytes(matrix),
     smallestPiece: smallestPieceBytes(matrix),
     treatment:
-      ofNeurons && policy.residence === 'never'
-        ? 'streamed-rows'
-        : skippable && usesPackets
-          ? 'packets'
+      byRows && skippable
+        ? 'packets'
+        : ofNeurons && !byRows && policy.residence === 'never'
+          ? 'streamed-rows'
           : 'dense',
     skippable,
     denseReason,

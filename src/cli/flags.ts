@@ -1,4 +1,5 @@
 import { Option } from '@commander-js/extra-typings';
+import { policyNames } from '../acquire/policy.js';
 import { parseByteSize } from '../base/byte-size.js';
 import { UsageError } from '../base/errors.js';
 
@@ -54,10 +55,7 @@ export const flags = {
       (text) => parseByteSize(text, '--budget'),
     ),
   policy: () =>
-    new Option(
-      '--policy <name>',
-      'how second-projection weights come: resident, resident-sparse, stream, packets, phase',
-    ),
+    new Option('--policy <name>', `how second-projection weights come: ${policyNames.join(', ')}`),
   backend: () =>
     new Option('--backend <name>', 'where arithmetic happens: cpu, oracle')
       .argParser(oneOf('--backend', ['cpu', 'oracle']))

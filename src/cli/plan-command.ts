@@ -53,6 +53,10 @@ const pathNames: Record<WeightPath, string> = {
   'resident-sparse': 'held, rows of zero activations skipped',
   streamed: 'streamed whole in every pass',
   packets: 'rows of active neurons alone',
+  extents: 'blocks of 128 rows with an active one',
+  staged: 'rows of active neurons, in a packet with their indices',
+  retained: 'rows of active neurons that are not held from before',
+  forecast: 'guessed rows early, other active ones on demand',
 };
 
 const regimeNames: Record<Placement['regime'], string> = {
@@ -117,12 +121,14 @@ function matrixTable({ matrices }: Placement): string {
   return table.toString();
 }
 
-function denseNotes({ matrices }: Placement): string {
-  return matrices
+function denseNotes({ matrices, notes }: Placement): string {
+  const ofPolicy = notes.map((note) => `note: ${note}\n`).join('');
+  const ofMatrices = matrices
     .filter(({ denseReason }) => denseReason !== null)
     .map(
       ({ id, denseReason }) =>
         `note: ${id} is acquired densely: ${denseReason === 'dense-activation' ? 'its activations are dense' : 'it holds non-finite weights'}\n`,
     )
     .join('');
+  return ofPolicy + ofMatrices;
 }

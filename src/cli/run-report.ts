@@ -1,6 +1,7 @@
 import { formatByteSize } from '../base/byte-size.js';
 import type { GenerationOutcome } from '../generate/outcome.js';
 import type { Session } from '../generate/session.js';
+import { weightMoveCauses } from '../memory/causes.js';
 import { processUsage } from '../memory/process-usage.js';
 
 /** New tokens a second while decoding, over all requests; null with fewer than two tokens. */
@@ -12,7 +13,7 @@ export function decodeTokensPerSecond({ requests, times, decodePasses }: Generat
 
 /** Bytes that crossed the link while generating, for all causes but read-backs of results to the program itself. */
 export function movedWeightBytes({ bytes: { moved } }: GenerationOutcome): number {
-  return moved['dense-weights'] + moved['packet-rows'] + moved['embedding-rows'] + moved.indices;
+  return weightMoveCauses.reduce((sum, cause) => sum + moved[cause], 0);
 }
 
 /** The one object of `generate --json`. */

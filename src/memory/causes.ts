@@ -3,6 +3,12 @@ export const holdCauses = [
   'dense-weights',
   'kept-rows',
   'packet-rows',
+  /** Rows that an LRU may keep; rows of a fixed hot set; what finds them. */
+  'retention-slots',
+  'retention-resident',
+  'retention-index',
+  /** Room for guessed rows. */
+  'forecast-rows',
   'staging',
   'indices',
   'kv',
@@ -17,9 +23,29 @@ export const moveCauses = [
   'setup',
   'dense-weights',
   'packet-rows',
+  /** Whole extents of 128 rows with at least one active row. */
+  'extent-rows',
+  /** Rows found on the device, and so moved by 0 bytes; rows that had to come. */
+  'retention-hits',
+  'retention-misses',
+  /** Guessed rows, charged when it is known whether they were needed. */
+  'forecast-used',
+  'forecast-wasted',
   'embedding-rows',
   'indices',
   'active-set-readback',
   'logits-readback',
 ] as const;
 export type MoveCause = (typeof moveCauses)[number];
+
+/** Causes of weight bytes, and of the indices that travel with them, that cross the link while a model runs. */
+export const weightMoveCauses = [
+  'dense-weights',
+  'packet-rows',
+  'extent-rows',
+  'retention-misses',
+  'forecast-used',
+  'forecast-wasted',
+  'embedding-rows',
+  'indices',
+] as const satisfies readonly MoveCause[];

@@ -5,6 +5,7 @@ import { sha256Hex } from '../base/digest.js';
 import type { GenerateOptions } from '../generate/options.js';
 import type { GenerationOutcome, RequestOutcome } from '../generate/outcome.js';
 import type { Session } from '../generate/session.js';
+import { weightMoveCauses } from '../memory/causes.js';
 import { processUsage } from '../memory/process-usage.js';
 import { programSubject } from './program.js';
 import type { RunPredicate } from './run-predicate.js';
@@ -130,7 +131,9 @@ export function saltedIdsDigest(ids: readonly number[], salt: Uint8Array): strin
  */
 function readTemperature({ bytes, deviceReadBytes }: GenerationOutcome): RunPredicate['bytes']['reads'] {
   const { moved } = bytes;
-  const asked = moved['dense-weights'] + moved['packet-rows'] + moved['embedding-rows'];
+  const asked = weightMoveCauses
+    .filter((cause) => cause !== 'indices') // the host adds them
+    .reduce((sum, cause) => sum + moved[cause], 0);
   if (asked === 0) return 'none';
   if (deviceReadBytes === null) return 'unknown';
   if (deviceReadBytes >= 0.9 * asked) return 'cold';

@@ -1,11 +1,15 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, describe as group, test } from 'vitest';
+import { type ActivationProfile, makeProfile } from '../../src/acquire/activation-profile.js';
+import type { ForecastTiming } from '../../src/acquire/forecast-way.js';
 import type { Placement } from '../../src/acquire/placement.js';
-import { type PolicyName, policyNames } from '../../src/acquire/policy.js';
+import type { PlacementRequest } from '../../src/acquire/plan.js';
+import { isRowPath, type PolicyName, policyNames } from '../../src/acquire/policy.js';
 import type { Backend } from '../../src/backend/backend.js';
 import type { StoredType } from '../../src/base/stored-type.js';
 import type { ModelDescription } from '../../src/checkpoint/model-description.js';
 import type { PreparedModel } from '../../src/checkpoint/prepared-model.js';
+import { holdCauses } from '../../src/memory/causes.js';
 import { describe, gatedConfig, optConfig } from './support/opt-shape.js';
 import { type NeuronState, writePrepared } from './support/prepared-file.js';
 import { seededRandom } from './support/random.js';
@@ -57,6 +61,9 @@ interface Case {
   /** Between the minimum (0) and what would hold the whole model (1), or bytes above the minimum. */
   readonly room: number | { readonly bytes: number };
   readonly keepRows: boolean;
+  /** Places a matrix of an LRU; 0: a hot set by what the reference run used. */
+  readonly lruRows: number;
+  readonly forecast: ForecastTiming;
 }
 
 const cases: fc.Arbitrary<Case> = fc.record({
@@ -70,6 +77,8 @@ const cases: fc.Arbitrary<Case> = fc.record({
   policy: fc.constantFrom(...policyNames),
   room: fc.oneof(fc.constantFrom(0, 1, { bytes: 1 }), fc.double({ min: 0, max: 1, noNaN: true })),
   keepRows: fc.boolean(),
+  lruRows: fc.constantFrom(0, 1, 7, 130, 1024),
+  forecast: fc.constantFrom<ForecastTiming>('early', 'late'),
 });
 
 function descriptionOf({ gated, type, hiddenSize, ffnSize, vocabSize }: Case): ModelDescription {
@@ -94,14 +103,19 @@ interface Outcome {
   readonly outputs: readonly Uint8Array[];
   /** Unions of active neurons over the rows of each pass, summed over layers and matrices. */
   readonly activeByPass: readonly number[];
+  /** Rows of blocks of 128 with an active neuron, likewise. */
+  readonly extentRowsByPass: readonly number[];
+  readonly profile: ActivationProfile;
 }
 
 /** The reference: everything resident, every row read; counts activity by itself. */
 async function reference(prepared: PreparedModel, passes: readonly ScriptPass[]): Promise<Outcome> {
   const session = await openSession(backend, prepared, plan(prepared, 'resident', maxRows));
   const activeByPass: number[] = [];
+  const extentRowsByPass: number[] = [];
+  const uses = new Map<string, number[]>();
   const drive = session.drive({
-    observer: async ({ op }, where) => {
+    observer: async ({ op, label }, where) => {
       const x = op.kind === 'activate' ? op.x : op.kind === 'gated-product' ? op.gate : null;
       if (x === null) return;
       const { ffnSize } = prepared.description.config;
@@ -111,37 +125,55 @@ async function reference(prepared: PreparedModel, passes: readonly ScriptPass[])
         if (value !== 0) active.add(index % ffnSize);
       });
       activeByPass[activeByPass.length - 1]! += active.size;
+      for (const block of new Set([...active].map((neuron) => Math.floor(neuron / 128)))) {
+        extentRowsByPass[extentRowsByPass.length - 1]! += Math.min(128, ffnSize - 128 * block);
+      }
+      const gated = prepared.description.matrices.some(({ role }) => role === 'gate');
+      const role = op.kind === 'activate' && gated ? 'up' : 'second';
+      const id = `${label.split('.').slice(0, 2).join('.')}.${role}`;
+      const counts = uses.get(id) ?? new Array<number>(ffnSize).fill(0);
+      uses.set(id, counts);
+      for (const neuron of active) counts[neuron]! += 1;
     },
   });
   const outputs: Uint8Array[] = [];
   for (const { kind, ids, wantsHead } of passes) {
     activeByPass.push(0);
+    extentRowsByPass.push(0);
     outputs.push(await drive.pass(kind, ids, wantsHead));
   }
   drive.close();
   await session.source.close();
-  return { outputs, activeByPass };
+  const matrices = Array.from(uses, ([id, counts]) => ({ id, counts, repeats: 0 }));
+  const profile = makeProfile('', passes.length, matrices);
+  return { outputs, activeByPass, extentRowsByPass, profile };
 }
 
 async function check(options: Case): Promise<void> {
   const description = descriptionOf(options);
-  const { activity, seed, policy, room, keepRows } = options;
+  const { activity, seed, policy, room, keepRows, lruRows, forecast } = options;
   const states = neuronStates(activity, description.config.ffnSize, seed);
   const prepared = writePrepared(description, seed, states);
   try {
     const passes = script(seed, description.config.vocabSize);
     const expected = await reference(prepared, passes);
     const full = plan(prepared, 'resident', maxRows).totalBytes;
-    const { minimumBytes } = plan(prepared, policy, maxRows, { keepRows });
+    const { profile } = expected;
+    const extra: Partial<PlacementRequest> = {
+      keepRows,
+      forecast,
+      retain: lruRows === 0 ? { kind: 'hot', profile } : { kind: 'lru', rowsPerMatrix: lruRows },
+    };
+    const { minimumBytes } = plan(prepared, policy, maxRows, extra);
     const above = typeof room === 'number' ? Math.floor(room * Math.max(0, full - minimumBytes)) : room.bytes;
     const budgetBytes = minimumBytes + above;
-    const placement = plan(prepared, policy, maxRows, { budgetBytes, keepRows });
+    const placement = plan(prepared, policy, maxRows, { ...extra, budgetBytes });
     expect(placement.totalBytes).toBeLessThanOrEqual(budgetBytes);
 
-    const session = await openSession(backend, prepared, placement);
+    const session = await openSession(backend, prepared, placement, profile);
     const { ledger, source } = session;
     expect(ledger.totalHeld).toBe(placement.totalBytes);
-    for (const cause of ['dense-weights', 'packet-rows', 'kept-rows', 'staging', 'indices'] as const) {
+    for (const cause of holdCauses) {
       const planned = placement.components.filter((component) => component.cause === cause);
       expect(ledger.totals().held[cause]).toBe(planned.reduce((sum, { bytes }) => sum + bytes, 0));
     }
@@ -171,23 +203,36 @@ function checkMoves(
   expect(traceSums(records)).toEqual({ moved: totals.moved, movedRows: totals.movedRows });
   expect(records.map(({ sequence }) => sequence)).toEqual(records.map((_, index) => index + 1));
   const stats = source.stats();
-  const layerSum = (key: 'activeRows' | 'movedRows' | 'keptHits') =>
-    stats.layers.reduce((sum, layer) => sum + layer[key], 0);
+  type Sum = 'activeRows' | 'movedRows' | 'keptHits' | 'guessedUsed' | 'guessedWasted';
+  const layerSum = (key: Sum) => stats.layers.reduce((sum, layer) => sum + layer[key], 0);
 
-  // Packets: every active row of the passes that use them was moved or found.
-  const fed = placement.matrices.some(({ arena }) => arena !== null);
-  const usesPackets = (kind: 'prefill' | 'decode') =>
-    placement.matrices.some(({ paths }) => paths[kind] === 'packets');
-  const active = passes.reduce(
-    (sum, { kind }, index) => sum + (usesPackets(kind) ? expected.activeByPass[index]! : 0),
-    0,
-  );
+  // Rows: every active row of the passes that move rows alone was moved, found or guessed.
+  const fed = placement.matrices.filter(({ arena }) => arena !== null);
+  const path = fed.map(({ paths }) => paths.decode)[0];
+  const movesRows = (kind: 'prefill' | 'decode') => fed.some(({ paths }) => isRowPath(paths[kind]));
+  const sumOf = (byPass: readonly number[]) =>
+    passes.reduce((sum, { kind }, index) => sum + (movesRows(kind) ? byPass[index]! : 0), 0);
+  const active = sumOf(expected.activeByPass);
+  const [moved, found] = [layerSum('movedRows'), layerSum('keptHits')];
+  const [used, wasted] = [layerSum('guessedUsed'), layerSum('guessedWasted')];
   expect(layerSum('activeRows')).toBe(active);
-  expect(layerSum('movedRows') + layerSum('keptHits')).toBe(active);
-  expect(totals.movedRows['packet-rows']).toBe(layerSum('movedRows'));
+  if (path === 'extents') expect(moved).toBe(sumOf(expected.extentRowsByPass));
+  else expect(moved + found + used).toBe(active);
   const rowBytes = placement.arenas[0]?.rowBytes ?? 0;
-  expect(totals.moved['packet-rows']).toBe(layerSum('movedRows') * rowBytes);
-  expect(records.some(({ cause }) => cause === 'active-set-readback')).toBe(fed);
+  const ofPath = (own: typeof path, rows: number) => (path === own ? rows : 0);
+  for (const [cause, rows, bytes] of [
+    ['packet-rows', moved - ofPath('extents', moved) - ofPath('retained', moved), rowBytes],
+    ['extent-rows', ofPath('extents', moved), rowBytes],
+    ['indices', ofPath('staged', moved), 8],
+    ['retention-misses', ofPath('retained', moved), rowBytes],
+    ['retention-hits', ofPath('retained', found), 0],
+    ['forecast-used', used, rowBytes],
+    ['forecast-wasted', wasted, rowBytes],
+  ] as const) {
+    expect([cause, totals.movedRows[cause], totals.moved[cause]]).toEqual([cause, rows, rows * bytes]);
+  }
+  expect(used + wasted > 0 ? path : 'forecast').toBe('forecast');
+  expect(records.some(({ cause }) => cause === 'active-set-readback')).toBe(fed.length > 0);
 
   // Streams: what was used is what the placement says, what was dropped is charged, too.
   const streamedBytes = passes.reduce(
@@ -213,6 +258,20 @@ function checkMoves(
         for (let pass = 1; pass <= passes.length; pass += 1) expect(seen).toContain(pass);
       }
       expect(totals.moved['packet-rows']).toBe(0);
+      break;
+    case 'extents':
+    case 'packets-staged':
+    case 'retention':
+    case 'forecast':
+      for (const { role, paths } of placement.matrices) {
+        if (role !== 'second' && role !== 'up') continue;
+        expect([paths.prefill, paths.decode]).toEqual([path, path]);
+      }
+      expect(path).toBe(
+        { extents: 'extents', 'packets-staged': 'staged', retention: 'retained', forecast: 'forecast' }[
+          placement.policy
+        ],
+      );
       break;
     case 'packets':
       for (const { role, paths } of placement.matrices) {
@@ -248,6 +307,8 @@ group('every policy gives the bytes of the resident model', () => {
         vocabSize: 17,
         seed: 7,
         keepRows: true,
+        lruRows: 40,
+        forecast: 'early',
       } as const;
       const rooms = policy.startsWith('resident') ? [0] : [0, { bytes: 1 }, 0.5, 1];
       for (const gated of [false, true]) {

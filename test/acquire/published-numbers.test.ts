@@ -207,6 +207,8 @@ group('a chunk of tokens', () => {
         activeRows: 7,
         movedRows: 5,
         keptHits: 2,
+        guessedUsed: 0,
+        guessedWasted: 0,
         rounds: 2,
         densePieces: 0,
       })),

@@ -1,3 +1,4 @@
+import type { ActivationProfile } from '../../../src/acquire/activation-profile.js';
 import { openWeightSource } from '../../../src/acquire/open.js';
 import type { Placement } from '../../../src/acquire/placement.js';
 import { type PlacementRequest, planPlacement } from '../../../src/acquire/plan.js';
@@ -39,10 +40,21 @@ export function plan(
 }
 
 /** A source opened over a placement, with its ledger and the trace of its moves. */
-export async function openSession(backend: Backend, prepared: PreparedModel, placement: Placement) {
+export async function openSession(
+  backend: Backend,
+  prepared: PreparedModel,
+  placement: Placement,
+  profile?: ActivationProfile,
+) {
   const records: TraceRecord[] = [];
   const ledger = new Ledger(new MoveTrace((record) => records.push(record)).record);
-  const source = await openWeightSource({ placement, backend, prepared, ledger });
+  const source = await openWeightSource({
+    placement,
+    backend,
+    prepared,
+    ledger,
+    ...(profile === undefined ? {} : { profile }),
+  });
   const { description } = prepared;
   return {
     ledger,

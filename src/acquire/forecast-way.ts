@@ -1,0 +1,116 @@
+import type { MoveCause } from '../memory/causes.js';
+import { planRounds, type Round, type RoundPlan, runsOf } from './rounds.js';
+import { type RowPlace, type RowReader, regionsOf } from './row-reader.js';
+import type { RowWay } from './row-way.js';
+import type { PassKind } from './weight-source.js';
+
+/**
+ * `early`: guesses are fetched from the begin of a layer on, beside its attention and first projection. `late`: the same
+ * guesses when the active set is known, as the control that shows what the overlap is worth.
+ */
+export type ForecastTiming = 'early' | 'late';
+
+/** Where guessed rows land. */
+export interface GuessRoom {
+  readonly firstSlot: number;
+  readonly rows: number;
+}
+
+interface Guess {
+  readonly neurons: Uint32Array; // ascending
+  readonly landing: Promise<void>;
+}
+
+/**
+ * Guesses that the active set of a token is that of the pass before, as far as the room goes, lowest neurons first.
+ * Only decode passes guess. What the guess has not is read on demand, what it has too much was read for nothing.
+ */
+export class ForecastWay implements RowWay {
+  readonly heldRows = 0;
+  readonly #reader: RowReader;
+  readonly #place: RowPlace;
+  readonly #packetRows: number;
+  readonly #room: GuessRoom;
+  readonly #timing: ForecastTiming;
+  readonly #before: Uint32Array; // active set of the pass before, cut to the room
+  #beforeCount = 0;
+  #guess: Guess | null = null;
+
+  constructor(
+    reader: RowReader,
+    place: RowPlace,
+    packetRows: number,
+    room: GuessRoom,
+    timing: ForecastTiming,
+  ) {
+    this.#reader = reader;
+    this.#place = place;
+    this.#packetRows = packetRows;
+    this.#room = room;
+    this.#timing = timing;
+    this.#before = new Uint32Array(room.rows);
+  }
+
+  enterLayer(kind: PassKind): void {
+    if (this.#timing === 'early' && kind === 'decode') this.#issue();
+  }
+
+  async plan(active: Uint32Array, kind: PassKind): Promise<RoundPlan> {
+    if (this.#timing === 'late' && kind === 'decode') this.#issue();
+    const guess = this.#guess;
+    if (guess !== null) await this.#reader.wait(guess.landing);
+    this.#guess = null;
+    const neurons = guess?.neurons ?? new Uint32Array();
+    let next = 0;
+    const plan = planRounds(active, {
+      packetRows: this.#packetRows,
+      keptSlot: (neuron) => {
+        while (next < neurons.length && neurons[next]! < neuron) next += 1;
+        return neurons[next] === neuron ? this.#room.firstSlot + next : -1;
+      },
+      offer: () => -1,
+    });
+    this.#charge('forecast-used', plan.keptHits);
+    this.#charge('forecast-wasted', neurons.length - plan.keptHits);
+    this.#place.counters.guessedUsed += plan.keptHits;
+    this.#place.counters.guessedWasted += neurons.length - plan.keptHits;
+    this.#beforeCount = Math.min(active.length, this.#room.rows);
+    this.#before.set(active.subarray(0, this.#beforeCount));
+    return { ...plan, keptHits: 0 };
+  }
+
+  async move(round: Round): Promise<void> {
+    await this.#reader.read(this.#place, 'packet-rows', round.runs, round.movedRows);
+  }
+
+  async reset(): Promise<void> {
+    const guess = this.#guess;
+    if (guess === null) return;
+    this.#guess = null;
+    await guess.landing.catch(() => {}); // the pass has failed for this or for another reason
+    this.#charge('forecast-wasted', guess.neurons.length);
+    this.#place.counters.guessedWasted += guess.neurons.length;
+  }
+
+  #issue(): void {
+    if (this.#beforeCount === 0 || this.#guess !== null) return;
+    const neurons = this.#before.slice(0, this.#beforeCount);
+    const runs = runsOf(neurons, (position) => this.#room.firstSlot + position);
+    const landing = this.#reader.mover.read(this.#place.description.id, regionsOf(this.#place, runs));
+    landing.catch(() => {}); // surfaces where the guess is looked at
+    this.#guess = { neurons, landing };
+  }
+
+  #charge(cause: MoveCause, rows: number): void {
+    if (rows === 0) return;
+    const { description, rowBytes } = this.#place;
+    const { layer, id } = description;
+    this.#reader.ledger.move(cause, rows * rowBytes, rows, {
+      layer,
+      id,
+      regions: rows,
+      from: 'disk',
+      to: 'ram',
+    });
+  }
+}

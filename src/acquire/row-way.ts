@@ -1,0 +1,16 @@
+import type { Round, RoundPlan } from './rounds.js';
+import type { PassKind } from './weight-source.js';
+
+/** How the rows of one matrix come: what a feed asks of a row path. */
+export interface RowWay {
+  /** Rows held from one pass to the next. */
+  readonly heldRows: number;
+  /** Called when a pass comes to the layer of the matrix, before its attention. */
+  enterLayer(kind: PassKind): void;
+  /** Divides the ascending active set of a pass. What it finds in the arena has landed when this resolves. */
+  plan(active: Uint32Array, kind: PassKind): Promise<RoundPlan>;
+  /** Moves the rows of a round; ops that read the same half of the packet rows have ended. */
+  move(round: Round): Promise<void>;
+  /** After a failed pass, once no op runs: ends reads and forgets what has not landed. */
+  reset(): Promise<void>;
+}

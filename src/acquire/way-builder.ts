@@ -1,0 +1,125 @@
+import type { Backend } from '../backend/backend.js';
+import { DefectError } from '../base/errors.js';
+import type { MatrixDescription } from '../checkpoint/model-description.js';
+import type { Span } from '../memory/buffers.js';
+import { type ActivationProfile, byUse, profileDigest } from './activation-profile.js';
+import type { BoundMatrix } from './bound-matrix.js';
+import { type ForecastTiming, ForecastWay } from './forecast-way.js';
+import { HotRows } from './hot-rows.js';
+import { KeptRows } from './kept-rows.js';
+import { LruRows } from './lru-rows.js';
+import type { Load } from './open.js';
+import { ExtentWay, PacketWay } from './packet-way.js';
+import type { PlacedMatrix, PlannedRetention, RowArena } from './placement.js';
+import { rowPaths } from './policy.js';
+import { runsOf } from './rounds.js';
+import type { FedMatrix } from './row-feed.js';
+import { type RowPlace, type RowReader, regionsOf } from './row-reader.js';
+import type { RowStore } from './row-store.js';
+import type { RowWay } from './row-way.js';
+import { type Packet, StagedWay } from './staged-way.js';
+import type { LayerCounters } from './stats.js';
+
+/** An arena with the bytes that it was given. */
+export interface OpenedArena {
+  readonly plan: RowArena;
+  readonly span: Span;
+  readonly packet: Packet | null;
+}
+
+export interface WayBuilderParts {
+  readonly backend: Backend;
+  readonly reader: RowReader;
+  readonly arenas: readonly OpenedArena[];
+  readonly retention: PlannedRetention | null;
+  readonly profile: ActivationProfile | null;
+  readonly forecast: ForecastTiming | null;
+  /** The matrices whose rows are moved alone. */
+  readonly fed: readonly PlacedMatrix[];
+}
+
+/** Gives each matrix whose rows are moved alone its part of an arena and its way. */
+export class WayBuilder {
+  readonly loads: Load[] = [];
+  readonly #parts: WayBuilderParts;
+  readonly #nextKept: number[];
+  readonly #guessesOf = new Map<string, number>(); // rooms taken, by arena and layer
+
+  constructor(parts: WayBuilderParts) {
+    this.#parts = parts;
+    this.#nextKept = parts.arenas.map(({ plan }) => plan.packetRows);
+  }
+
+  bind(bound: BoundMatrix, counters: LayerCounters): FedMatrix {
+    const { plan, span } = this.#parts.arenas[bound.placed.arena!]!;
+    const place = { ...bound, rowBytes: plan.rowBytes, arena: span, counters };
+    return { ...place, way: this.#way(bound, place) };
+  }
+
+  #way(bound: BoundMatrix, place: RowPlace): RowWay {
+    const { backend, reader, arenas, forecast } = this.#parts;
+    const { plan, packet } = arenas[bound.placed.arena!]!;
+    const { packetRows } = plan;
+    const path = rowPaths.find((known) => Object.values(bound.placed.paths).includes(known));
+    switch (path) {
+      case 'packets':
+        return new PacketWay(reader, place, packetRows, this.#store(bound, place), 'packet-rows');
+      case 'retained':
+        return new PacketWay(reader, place, packetRows, this.#store(bound, place), 'retention-misses');
+      case 'extents':
+        return new ExtentWay(reader, place, packetRows, neuronsOf(bound.description));
+      case 'staged':
+        return new StagedWay(backend, reader, place, packet!);
+      case 'forecast': {
+        const room = { firstSlot: this.#guessSlot(bound, plan), rows: plan.guessRows };
+        return new ForecastWay(reader, place, packetRows, room, forecast!);
+      }
+      case undefined:
+        throw new DefectError(`Cannot feed "${bound.description.id}": its rows are not moved alone`);
+    }
+  }
+
+  /** Places from one pass to the next; null where none were planned. */
+  #store({ description, placed }: BoundMatrix, place: RowPlace): RowStore | null {
+    const { keptRows } = placed;
+    const firstSlot = this.#nextKept[placed.arena!]!;
+    this.#nextKept[placed.arena!] = firstSlot + keptRows;
+    if (keptRows === 0) return null;
+    const neurons = neuronsOf(description);
+    const { retention, profile } = this.#parts;
+    if (retention === null) return new KeptRows(neurons, firstSlot, keptRows);
+    if (retention.kind === 'lru') return new LruRows(neurons, firstSlot, keptRows);
+    if (profile === null || profileDigest(profile) !== retention.profile) {
+      throw new DefectError(
+        'Cannot load the hot set: its activation profile is not the one it was planned by',
+      );
+    }
+    const counts = profile.matrices.find(({ id }) => id === description.id)?.counts;
+    const hot = byUse(counts ?? new Array<number>(neurons).fill(0))
+      .subarray(0, keptRows)
+      .sort();
+    const regions = regionsOf(
+      place,
+      runsOf(hot, (position) => firstSlot + position),
+    );
+    this.loads.push({ id: description.id, layer: description.layer, rows: hot.length, regions });
+    return new HotRows(neurons, firstSlot, Array.from(hot));
+  }
+
+  /** Adjacent layers take turns with two sets of rooms: ops of one may still read while the next one guesses. */
+  #guessSlot({ description, placed }: BoundMatrix, plan: RowArena): number {
+    const { layer } = description;
+    const key = `${placed.arena} ${layer}`;
+    const within = this.#guessesOf.get(key) ?? 0;
+    this.#guessesOf.set(key, within + 1);
+    const ofArena = this.#parts.fed.filter(({ arena }) => arena === placed.arena);
+    const layers = [...new Set(ofArena.map((matrix) => matrix.layer))];
+    const sets = Math.min(2, layers.length);
+    const room = (layers.indexOf(layer) % sets) * (plan.guessRooms / sets) + within;
+    return plan.packetRows + plan.keptRows + room * plan.guessRows;
+  }
+}
+
+function neuronsOf(matrix: MatrixDescription): number {
+  return matrix.neuronAxis === 'inputs' ? matrix.inputs : matrix.outputs;
+}

@@ -27,6 +27,15 @@ const forbidden = [
     files: ['receipt/seal.ts'],
   },
 ];
+// What an audit reaches, directly or not: it trusts records alone and runs nothing.
+const unreachable = [
+  {
+    file: 'lab/audit.ts',
+    folders: ['model', 'generate', 'cli'],
+    files:
+      /^lab\/(archive|reexecut\S*|run|run-folder|runner\S*|resume\S*|lease\S*|\S+-driver|\S+-process)\.ts$/,
+  },
+];
 const maxLines = 400;
 const maxMedianLines = 150;
 
@@ -36,6 +45,7 @@ const files = readdirSync(root, { recursive: true })
   .filter((name) => name.endsWith('.ts'));
 const problems = [];
 const lineCounts = [];
+const imports = new Map();
 
 for (const file of files) {
   const text = readFileSync(join(root, file), 'utf8');
@@ -49,8 +59,10 @@ for (const file of files) {
       .join('/')
       .replace(/\.js$/, '.ts');
     checkImport(file, target);
+    imports.set(file, [...(imports.get(file) ?? []), target]);
   }
 }
+for (const rule of unreachable) checkReach(rule);
 
 function checkImport(file, target) {
   const [from, fromRoom] = file.split('/');
@@ -74,6 +86,18 @@ function checkImport(file, target) {
   for (const rule of forbidden) {
     if (rule.file === file && (rule.folders.includes(to) || rule.files.includes(target))) {
       problems.push(`${file} imports ${target}: it must not see what it checks`);
+    }
+  }
+}
+
+function checkReach({ file, folders, files: names }) {
+  const ways = new Map([[file, file]]);
+  for (const [reached, way] of ways) {
+    if (folders.includes(reached.split('/')[0]) || names.test(reached)) {
+      problems.push(`${way}: ${file} must not reach it`);
+    }
+    for (const next of imports.get(reached) ?? []) {
+      if (!ways.has(next)) ways.set(next, `${way} imports ${next}`);
     }
   }
 }

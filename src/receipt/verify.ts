@@ -25,6 +25,8 @@ export interface VerifyOptions {
   readonly keys?: readonly { readonly name: string; readonly key: KeyObject }[];
   /** SHA-256 by subject name, of files at hand. */
   readonly digests?: ReadonlyMap<string, string>;
+  /** Checks of further predicates, by predicate type. */
+  readonly predicates?: ReadonlyMap<string, (statement: Statement) => readonly Claim[]>;
 }
 
 /**
@@ -45,7 +47,9 @@ export function verifyReceipt(bytes: Uint8Array, name: string, options: VerifyOp
     add('the statement is canonical in-toto Statement v1', canonical ? 'holds' : 'broken');
     signatureClaims(envelope, options.keys ?? [], add);
     subjectClaims(statement, options.digests ?? new Map(), add);
-    predicateClaims(statement, add);
+    const further = options.predicates?.get(statement.predicateType);
+    if (further === undefined) predicateClaims(statement, add);
+    else for (const { text, verdict } of further(statement)) add(text, verdict);
   });
   return { statements, claims };
 }

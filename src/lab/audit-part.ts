@@ -1,0 +1,58 @@
+import { TamperedError } from '../base/errors.js';
+import type { RunPart } from './archive-part.js';
+import { allArms, type Protocol } from './protocol-schema.js';
+import type { TrialRecord } from './record-format.js';
+import { selectTrials } from './selection.js';
+
+/**
+ * Checks that a part's manifest and records can be of its protocol.
+ * @throws TamperedError `archive-schedule-differs`, `archive-record-impossible`
+ */
+export function checkPart({ prefix, protocol: { protocol }, manifest, records }: RunPart): void {
+  const refuse = (code: string, problem: string): TamperedError =>
+    new TamperedError(code, `Checking the run "${prefix || 'main'}" failed: ${problem}`, { prefix });
+  const names = allArms(protocol).map(({ name }) => name);
+  const stranger = Object.keys(manifest.subjects).find((name) => !names.includes(name));
+  if (stranger !== undefined) {
+    throw refuse(
+      'archive-schedule-differs',
+      `the manifest has subjects of "${stranger}", which is no arm of the protocol`,
+    );
+  }
+  const { violations } = selectTrials(manifest, records);
+  if (violations.length > 0) throw refuse('archive-schedule-differs', violations[0]!);
+  for (const record of records) {
+    if (record.kind !== 'trial') continue;
+    const problem = impossible(record, protocol);
+    if (problem !== null) throw refuse('archive-record-impossible', `record ${record.sequence} ${problem}`);
+  }
+}
+
+/** What no trial of the protocol can have recorded. */
+function impossible({ slot, status, requests }: TrialRecord, { workload }: Protocol): string | null {
+  const prompts = Array.isArray(workload.items) ? workload.items[slot.item]?.prompts : undefined;
+  if (prompts !== undefined) {
+    if (requests.length > prompts.length || (status === 'completed' && requests.length < prompts.length)) {
+      return `has ${requests.length} requests, item ${slot.item + 1} has ${prompts.length}`;
+    }
+    for (const [index, request] of requests.entries()) {
+      const prompt = prompts[index]!;
+      const tokens = 'promptIds' in prompt ? prompt.promptIds.length : prompt.tokens;
+      if (request.promptTokens !== tokens) {
+        return `has ${request.promptTokens} prompt tokens in request ${index + 1}, the protocol ${tokens}`;
+      }
+    }
+  }
+  for (const [index, { newTokens, logitsDigests, content }] of requests.entries()) {
+    if (newTokens > workload.newTokens) {
+      return `has ${newTokens} new tokens in request ${index + 1}, the protocol at most ${workload.newTokens}`;
+    }
+    if (logitsDigests.length !== 0 && logitsDigests.length !== newTokens) {
+      return `has ${logitsDigests.length} digests of ${newTokens} new tokens in request ${index + 1}`;
+    }
+    if (content !== undefined && !workload.includeContent) {
+      return `holds token ids in request ${index + 1}, which the protocol leaves out`;
+    }
+  }
+  return null;
+}

@@ -246,16 +246,14 @@ describe('a run that is not whole', () => {
   });
 
   test('keeps a failure that its records prove', () => {
-    const slow = trials
-      .slice(0, 7)
-      .map((record) =>
-        record.kind === 'trial' && isPackets(record)
-          ? {
-              ...record,
-              requests: record.requests.map((request) => ({ ...request, tokenIdsDigest: 'd'.repeat(64) })),
-            }
-          : record,
-      );
+    const slow = trials.slice(0, 7).map((record) =>
+      record.kind === 'trial' && isPackets(record)
+        ? {
+            ...record,
+            requests: record.requests.map((request) => ({ ...request, tokenIdsDigest: 'd'.repeat(64) })),
+          }
+        : record,
+    );
     expect(evaluate(slow)).toMatchObject({ verdict: 'fail', exitCode: 1 });
   });
 

@@ -21,7 +21,7 @@ export const timeMetrics = [
 const weightMoveMetrics = moveCauses.map((cause) => `moved-bytes.${cause}` as const);
 
 export const byteMetrics = [
-  /** Weights that crossed the link: dense, packet rows, embedding rows. */
+  /** Weights that crossed the link, whatever for. */
   'moved-bytes',
   ...weightMoveMetrics,
   'moved-rows.packet-rows',

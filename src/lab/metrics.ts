@@ -5,7 +5,8 @@ import type { TrialRecord } from './record-format.js';
 /** Metrics of one trial; null is unmeasured, never zero. */
 export type TrialMetrics = Readonly<Record<MetricName, bigint | null>>;
 
-const weightCauses = ['dense-weights', 'packet-rows', 'embedding-rows'] as const;
+/** Causes of moves that carry no weights of an episode; every other cause does. */
+const otherCauses: readonly string[] = ['setup', 'indices', 'active-set-readback', 'logits-readback'];
 
 /** Recomputes every metric from the raw record of one trial alone. */
 export function trialMetrics(record: TrialRecord): TrialMetrics {
@@ -35,7 +36,7 @@ export function trialMetric(record: TrialRecord, name: MetricName): bigint | nul
     case 'cold-first-token-ns':
       return sum([integer(times.setupNs), integer(requests[0]?.timeToFirstTokenNs ?? null)]);
     case 'moved-bytes':
-      return sum(weightCauses.map((cause) => integer(bytes.moved?.[cause] ?? null)));
+      return movedWeightBytes(record);
     case 'moved-rows.packet-rows':
       return integer(bytes.movedRows?.['packet-rows'] ?? null);
     case 'setup-moved-bytes':
@@ -85,6 +86,12 @@ function outsideCallNs(record: TrialRecord): bigint | null {
   const decode = decodeCallNs(record);
   if (episode === null || prefill === null || decode === null) return null;
   return forward(episode - prefill - decode);
+}
+
+/** A record lists all causes that its program knows, so that a cause of a later program is none of its. */
+function movedWeightBytes({ bytes }: TrialRecord): bigint | null {
+  const weights = Object.entries(bytes.moved ?? {}).filter(([cause]) => !otherCauses.includes(cause));
+  return sum(weights.map(([, count]) => integer(count)));
 }
 
 function setupMovedBytes({ bytes, fresh }: TrialRecord): bigint | null {

@@ -1,0 +1,63 @@
+import { createInterface } from 'node:readline';
+import { InputError, WaybillError } from '../base/errors.js';
+import { parseJson } from '../base/json.js';
+import type { EpisodeUsage } from './arm-driver.js';
+import { type EpisodeLine, episodeSchema } from './command-contract.js';
+import type { SessionArm } from './protocol-schema.js';
+import { openSessionArm } from './session-driver.js';
+
+/**
+ * A session arm in a process of its own, for first-use protocols: speaks the contract of external commands. Arguments:
+ * the arm as JSON, the model's folder.
+ */
+async function main([armText = '', model = '']: readonly string[]): Promise<void> {
+  const arm = JSON.parse(armText) as SessionArm; // written by the runner, from a checked protocol
+  const driver = await openSessionArm(arm, model, new AbortController().signal);
+  say({ type: 'ready', setupMoved: driver.setupMoved, arm: driver.facts });
+  for await (const line of createInterface({ input: process.stdin })) {
+    const episode = episodeSchema.safeParse(parseJson(line, 'standard input'));
+    if (!episode.success) throw new InputError('bad-episode', 'Cannot read an episode: it is none');
+    await run(episode.data);
+  }
+  await driver.close();
+
+  async function run({ id, newTokens, requests }: EpisodeLine): Promise<void> {
+    const results = requests.map(() => ({ tokenIds: [] as number[], logitsDigests: [] as string[] }));
+    const listener = {
+      begin: () => {},
+      token: (request: number, tokenId: number, logitsDigest: string | null) => {
+        results[request]!.tokenIds.push(tokenId);
+        results[request]!.logitsDigests.push(logitsDigest!);
+        say({ type: 'token', id, request, tokenId, logitsDigest });
+      },
+      requestEnd: (request: number, finishReason: string, times: object) => {
+        const decimal = Object.entries(times).flatMap(([name, value]: [string, bigint | bigint[] | null]) =>
+          value === null ? [] : [[name, Array.isArray(value) ? value.map(String) : String(value)]],
+        );
+        Object.assign(results[request]!, { finishReason, ...Object.fromEntries(decimal) });
+      },
+      end: () => {},
+    };
+    const prompts = requests.map(({ promptIds }) => promptIds);
+    const signal = new AbortController().signal;
+    const usage: EpisodeUsage = await driver.runEpisode({ prompts, newTokens }, listener, signal);
+    const { moved, movedRows, deviceRead, peaks } = usage;
+    say({
+      type: 'result',
+      id,
+      requests: results,
+      bytes: { moved, movedRows, ...(deviceRead === null ? {} : { deviceRead }) },
+      peaks,
+    });
+  }
+}
+
+function say(value: unknown): void {
+  process.stdout.write(`${JSON.stringify(value)}\n`);
+}
+
+await main(process.argv.slice(2)).catch((error: unknown) => {
+  const code = error instanceof WaybillError ? error.code : 'unexpected';
+  say({ type: 'error', code, message: error instanceof Error ? error.message : String(error) });
+  process.exitCode = 4;
+});

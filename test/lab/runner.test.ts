@@ -70,8 +70,8 @@ describe('a run in this process', () => {
   test('stops at the first logit that differs, and fails', async () => {
     // Keys and values in F16 and in F32 round differently; claiming one group is claiming too much
     const arms = [sessionArm('half'), sessionArm('single', { kv: 'f32' })];
-    const gates = [
-      { name: 'same', family: 'faithfulness', check: 'bit-equal', arms: ['half', 'single'] } as const,
+    const gates: Gate[] = [
+      { name: 'same', family: 'faithfulness', check: 'bit-equal', arms: ['half', 'single'] },
     ];
     const protocolPath = await bench.freeze(liveProtocol(bench, { arms, gates }));
     const where = place();

@@ -49,6 +49,11 @@ export const commandEntries: readonly CommandEntry[] = [
     load: async () => (await import('./keygen-command.js')).keygenCommand(),
   },
   {
+    name: 'lab',
+    description: 'turn a claim into evidence: protocols, runs, verdicts',
+    load: async () => (await import('./lab-command.js')).labCommand(),
+  },
+  {
     name: 'cache',
     description: 'list or remove downloaded and prepared models',
     load: async () => (await import('./cache-command.js')).cacheCommand(),

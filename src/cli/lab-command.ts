@@ -1,0 +1,15 @@
+import { Command } from '@commander-js/extra-typings';
+import { labFreezeCommand } from './lab-freeze.js';
+import { labInitCommand } from './lab-init.js';
+import { labResumeCommand, labRunCommand } from './lab-run.js';
+import { labShowCommand } from './lab-show.js';
+
+/** `waybill lab`: from a question to a verdict that others can check. */
+export function labCommand() {
+  return new Command('lab')
+    .addCommand(labInitCommand())
+    .addCommand(labFreezeCommand())
+    .addCommand(labRunCommand())
+    .addCommand(labResumeCommand())
+    .addCommand(labShowCommand());
+}

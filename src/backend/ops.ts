@@ -41,8 +41,9 @@ export interface GatherOp {
 
 /**
  * y = W x + b (+ residual) over inputs `[inputBegin, inputEnd)`, in blocks of 128 inputs counted from input 0.
- * `inputBegin` is a multiple of 128. The matrix span starts at input `inputBegin` (input-major) and, for output-major
- * matrices, holds only outputs `[0, outputs)` of this op, whose results land at `outOffset` columns.
+ * `inputBegin` is a multiple of 128. The matrix span starts at input `inputBegin` in either layout: row 0 of an
+ * input-major matrix and column 0 of an output-major one belong to `inputBegin`. An output-major matrix holds only the
+ * outputs `[0, outputs)` of this op, whose results land at `outOffset` columns.
  * `continues`: the block sums are added to what `out` already holds from the preceding inputs instead of to +0.
  * Bias, then residual, are added when `bias` / `residual` are given (only on the op with the last inputs).
  */

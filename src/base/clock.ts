@@ -1,16 +1,3 @@
-/** Where times come from; tests hand in a clock that they move themselves. */
-export interface Clock {
-  /** Nanoseconds from an arbitrary start; never goes back. */
-  monotonicNs(): bigint;
-  /** Milliseconds since 1970-01-01T00:00:00Z. */
-  epochMs(): number;
-}
-
-export const systemClock: Clock = {
-  monotonicNs: () => process.hrtime.bigint(),
-  epochMs: () => Date.now(),
-};
-
 /**
  * A wall time with its zone, as records carry it: `2026-03-01T09:30:00.250+01:00` (RFC 3339).
  * `offsetMinutes` is the zone east of UTC, by default the zone that the system has at that time.

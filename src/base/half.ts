@@ -77,12 +77,6 @@ export function widenHalves(type: 'f16' | 'bf16', source: Uint16Array, out: Floa
   for (let index = 0; index < source.length; index++) outBits[index] = source[index]! << 16;
 }
 
-/** Narrows binary32 elements into `out`, which holds at least as many. */
-export function narrowHalves(type: 'f16' | 'bf16', source: Float32Array, out: Uint16Array): void {
-  const narrow = type === 'f16' ? narrowF16 : narrowBf16;
-  for (let index = 0; index < source.length; index++) out[index] = narrow(source[index]!);
-}
-
 /**
  * Stored elements as binary32, row-major as they lie. `bytes` is aligned to the element size and holds a whole number
  * of elements; F32 comes back as a view of the same bytes.

@@ -75,8 +75,3 @@ export function uniform(seed: number | bigint, position: number, draw: number): 
   const [first, second] = philoxWords(seed, position, draw);
   return (first * 2 ** 21 + (second >>> 11)) * 2 ** -53;
 }
-
-/** A binary32 in [0, 1), a multiple of 2^-24: `floor(w[0] / 2^8) * 2^-24`. */
-export function uniform32(seed: number | bigint, position: number, draw: number): number {
-  return (philoxWords(seed, position, draw)[0] >>> 8) * 2 ** -24;
-}

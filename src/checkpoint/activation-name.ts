@@ -23,8 +23,8 @@ const kinds: Readonly<Record<string, ActivationKind>> = {
   linear: 'identity',
 };
 
-/** Spellings of FATReLU's threshold: MiniCPM-S writes the first, the others are what conversions use. */
-const thresholdFields = ['hidden_act_param', 'fatrelu_threshold', 'activation_threshold'] as const;
+/** FATReLU's threshold, as the configurations of MiniCPM-S write it. */
+const thresholdField = 'hidden_act_param';
 
 /**
  * Reads the activation that `field` names. Throws `InputError`: `unknown-activation` for a name outside the table,
@@ -49,18 +49,11 @@ export function readActivation(
 }
 
 function readThreshold(config: JsonObject): number {
-  const set = thresholdFields.filter((field) => isSet(config, field));
-  const field = set[0];
-  const wanted = 'the threshold of fatrelu, a number from 0';
-  if (field === undefined) throw fieldError('config.json', thresholdFields[0], undefined, wanted);
-  const value = config[field];
-  for (const other of set) {
-    if (config[other] !== value)
-      throw fieldError('config.json', other, config[other], `as "${field}" says, ${String(value)}`);
-  }
+  const value = config[thresholdField];
   // Below zero the activation of an untouched input, x = 0, would not be zero.
   if (typeof value !== 'number' || !(value >= 0) || !Number.isFinite(Math.fround(value))) {
-    throw fieldError('config.json', field, value, wanted);
+    const absent = isSet(config, thresholdField) ? value : undefined;
+    throw fieldError('config.json', thresholdField, absent, 'the threshold of fatrelu, a number from 0');
   }
   return value;
 }

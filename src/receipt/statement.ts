@@ -3,6 +3,7 @@ import { z } from 'zod';
 /** In-toto Attestation Framework, Statement v1. */
 export const statementType = 'https://in-toto.io/Statement/v1';
 
+/** Its name says what it is: `checkpoint/<file>`, `prepared/manifest.json`, `program/waybill@<version>`. */
 export const subjectSchema = z.strictObject({
   name: z.string().min(1),
   digest: z.strictObject({ sha256: z.string().regex(/^[0-9a-f]{64}$/) }),
@@ -16,6 +17,3 @@ export const statementSchema = z.strictObject({
   predicate: z.record(z.string(), z.unknown()),
 });
 export type Statement = z.infer<typeof statementSchema>;
-
-/** Subject names say what a subject is: `checkpoint/<file>`, `prepared/manifest.json`, `program/waybill@<version>`. */
-export const subjectKinds = ['checkpoint', 'prepared', 'program'] as const;

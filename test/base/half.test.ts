@@ -1,13 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import {
-  narrowBf16,
-  narrowF16,
-  narrowHalves,
-  widenBf16,
-  widenF16,
-  widenHalves,
-  widenStored,
-} from '../../src/base/half.js';
+import { narrowBf16, narrowF16, widenBf16, widenF16, widenHalves, widenStored } from '../../src/base/half.js';
 import { philoxWords } from '../../src/base/philox.js';
 
 const seed = 7;
@@ -121,16 +113,12 @@ describe('arrays', () => {
     const halves = Uint16Array.from({ length: 65536 }, (_, half) => half);
     for (const type of ['f16', 'bf16'] as const) {
       const widen = type === 'f16' ? widenF16 : widenBf16;
-      const narrow = type === 'f16' ? narrowF16 : narrowBf16;
       const wide = new Float32Array(65536);
       widenHalves(type, halves, wide);
       const stored = widenStored(type, new Uint8Array(halves.buffer));
-      const back = new Uint16Array(65536);
-      narrowHalves(type, wide, back);
       for (let half = 0; half < 65536; half++) {
         if (!Object.is(wide[half], widen(half)) || !Object.is(stored[half], widen(half)))
           expect.fail(`${half}`);
-        if (back[half] !== narrow(wide[half]!)) expect.fail(`${half} back`);
       }
     }
   });

@@ -36,6 +36,7 @@ __device__ __forceinline__ void linearTiles(const LinearTilesParams &p) {
   const int firstRow = blockIdx.y * tileRows, firstColumn = blockIdx.x * tileColumns;
   const Stored *matrix = (const Stored *)p.matrix;
 
+  enterKernel();
   float block[8][8], sum[8][8];
 #pragma unroll
   for (int i = 0; i < 8; i++)
@@ -145,6 +146,4 @@ __device__ __forceinline__ void linearTiles(const LinearTilesParams &p) {
   LINEAR_TILES(type, E, in, false, 64, 64)                                                                             \
   LINEAR_TILES(type, E, in, false, 128, 128)                                                                           \
   LINEAR_TILES(type, E, out, true, 64, 64)
-LINEAR_TILES_OF(f32, F32)
-LINEAR_TILES_OF(f16, F16)
-LINEAR_TILES_OF(bf16, Bf16)
+LINEAR_TILES_OF(WEIGHT_NAME, WEIGHT_TYPE)

@@ -179,3 +179,95 @@ __device__ __forceinline__ float activated(int code, float x, float threshold) {
 enum { failureKvOverflow = 1, failureIndexOutOfRange = 2 };
 
 __device__ __forceinline__ void fail(u32 *status, u32 code) { *(volatile u32 *)status = code; }
+
+// Programmatic dependent launch (9.0 and later): a kernel lets its successor start at once, and waits itself for its
+// predecessor before it touches anything that another kernel writes. Until then it may fetch weights, which none writes.
+__device__ __forceinline__ void releaseSuccessor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ __forceinline__ void awaitPredecessor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Asks for weights to be brought into the second-level cache; every thread of the block asks for its part. Address and
+// count are multiples of 16.
+__device__ __forceinline__ void prefetchBytes(const void *address, i64 byteLength) {
+#if __CUDA_ARCH__ >= 900
+  constexpr i64 part = 2048;
+  for (i64 at = threadIdx.x * part; at < byteLength; at += blockDim.x * part)
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"((const char *)address + at),
+                 "r"((u32)(byteLength - at < part ? byteLength - at : part)));
+#endif
+}
+
+// Both at the beginning, for kernels that have nothing to fetch before.
+__device__ __forceinline__ void enterKernel() {
+  releaseSuccessor();
+  awaitPredecessor();
+}
+
+// Sums `term` over the row by the block rule; a thread takes whole blocks, every thread adds their sums in order. The row
+// lies in shared memory with one float of padding a block, so that threads of a warp meet different banks. All threads of
+// the block call it.
+template <class Term> __device__ __forceinline__ float blockRuleSum(const float *row, float *sums, int width, Term term) {
+  const int blocks = (width + blockInputs - 1) / blockInputs;
+  for (int block = threadIdx.x; block < blocks; block += blockDim.x) {
+    const float *from = row + block * (blockInputs + 1);
+    const int count = min(blockInputs, width - block * blockInputs);
+    float acc = 0.0f;
+    if (count == blockInputs) {
+#pragma unroll 32
+      for (int i = 0; i < blockInputs; i++) acc = acc + term(from[i]);
+    } else {
+      for (int i = 0; i < count; i++) acc = acc + term(from[i]);
+    }
+    sums[block] = acc;
+  }
+  __syncthreads();
+  float y = 0.0f;
+#pragma unroll 8
+  for (int block = 0; block < blocks; block++) y = y + sums[block];
+  __syncthreads();
+  return y;
+}
+
+struct NormScale {
+  float mean; // 0 for RMS
+  float r;
+};
+
+// Mean and reciprocal deviation of a padded row in shared memory.
+__device__ __forceinline__ NormScale normScale(const float *row, float *sums, int width, bool rms, float epsilon) {
+  const float n = (float)width;
+  float mean = 0.0f, spread;
+  if (rms) {
+    spread = blockRuleSum(row, sums, width, [](float value) { return value * value; }) / n;
+  } else {
+    mean = blockRuleSum(row, sums, width, [](float value) { return value; }) / n;
+    spread = blockRuleSum(row, sums, width, [mean](float value) {
+               const float d = value - mean;
+               return d * d;
+             }) / n;
+  }
+  return NormScale{mean, 1.0f / sqrtf(spread + epsilon)};
+}
+
+__device__ __forceinline__ float normed(float value, NormScale scale, bool rms, const float *gamma, const float *beta, int i) {
+  float y = (rms ? value : value - scale.mean) * scale.r;
+  if (gamma) y = y * gamma[i];
+  if (beta) y = y + beta[i];
+  return y;
+}
+
+// The largest finite binary16 is 65504; from 65520 on rounding gives infinity.
+template <class E> __device__ __forceinline__ typename E::Stored narrowKv(float value, u32 *status);
+template <> __device__ __forceinline__ float narrowKv<F32>(float value, u32 *) { return value; }
+template <> __device__ __forceinline__ u16 narrowKv<F16>(float value, u32 *status) {
+  const float size = magnitudeOf(value);
+  if (size >= 65520.0f && size < __uint_as_float(0x7f800000u)) fail(status, failureKvOverflow);
+  return narrowF16(value);
+}

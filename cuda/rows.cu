@@ -1,5 +1,5 @@
 // Ops that touch each element once, and norms.
-#include "numbers.cuh"
+#include "active-set.cuh"
 
 struct GatherParams {
   i64 rows;
@@ -14,6 +14,7 @@ struct GatherParams {
 };
 
 template <class E> __device__ __forceinline__ void gatherRows(const GatherParams &p) {
+  enterKernel();
   const int t = blockIdx.y;
   const i64 id = p.ids[t];
   if (id < 0 || id >= p.tableRows) {
@@ -37,6 +38,7 @@ struct ActivateParams {
 };
 
 extern "C" __global__ void activate(const ActivateParams p) {
+  enterKernel();
   const int code = (int)p.activation;
   const float threshold = (float)p.threshold;
   for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < p.count; i += (i64)gridDim.x * blockDim.x)
@@ -50,6 +52,7 @@ struct GatedProductParams {
 };
 
 extern "C" __global__ void gated_product(const GatedProductParams p) {
+  enterKernel();
   for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < p.count; i += (i64)gridDim.x * blockDim.x) {
     const float gate = p.gate[i];
     p.gate[i] = gate == 0.0f ? 0.0f : gate * p.up[i] + 0.0f;
@@ -64,6 +67,7 @@ struct AddParams {
 };
 
 extern "C" __global__ void add(const AddParams p) {
+  enterKernel();
   for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < p.count; i += (i64)gridDim.x * blockDim.x)
     p.out[i] = p.a[i] + p.b[i];
 }
@@ -78,58 +82,21 @@ struct NormParams {
   float *out;
 };
 
-constexpr int normThreads = 256;
-
-// Sums `term` over [0, width) by the block rule; a thread takes whole blocks, thread 0 adds their sums in order. The
-// row lies in shared memory with one float of padding a block, so that threads of a warp meet different banks.
-template <class Term> __device__ __forceinline__ float blockRuleSum(const float *row, float *sums, int width, Term term) {
-  const int blocks = (width + blockInputs - 1) / blockInputs;
-  for (int block = threadIdx.x; block < blocks; block += blockDim.x) {
-    const float *from = row + block * (blockInputs + 1);
-    const int count = min(blockInputs, width - block * blockInputs);
-    float acc = 0.0f;
-    if (count == blockInputs) {
-#pragma unroll 16
-      for (int i = 0; i < blockInputs; i++) acc = acc + term(from[i]);
-    } else {
-      for (int i = 0; i < count; i++) acc = acc + term(from[i]);
-    }
-    sums[block] = acc;
-  }
-  __syncthreads();
-  float y = 0.0f;
-  for (int block = 0; block < blocks; block++) y = y + sums[block];
-  __syncthreads();
-  return y;
-}
-
-extern "C" __global__ void __launch_bounds__(normThreads) norm_rows(const NormParams p) {
+extern "C" __global__ void __launch_bounds__(1024) norm_rows(const NormParams p) {
+  enterKernel();
   extern __shared__ float shared[];
   const int width = (int)p.width, blocks = (width + blockInputs - 1) / blockInputs;
+  const bool rms = p.rms != 0;
   float *row = shared, *sums = shared + blocks * (blockInputs + 1);
   const float *x = p.x + (i64)blockIdx.x * width;
   float *out = p.out + (i64)blockIdx.x * width;
+#pragma unroll 4
   for (int i = threadIdx.x; i < width; i += blockDim.x) row[i + i / blockInputs] = x[i];
   __syncthreads();
-  const float n = (float)width, epsilon = (float)p.epsilon;
-  float mean = 0.0f, spread;
-  if (p.rms) {
-    spread = blockRuleSum(row, sums, width, [](float value) { return value * value; }) / n;
-  } else {
-    mean = blockRuleSum(row, sums, width, [](float value) { return value; }) / n;
-    spread = blockRuleSum(row, sums, width, [mean](float value) {
-               const float d = value - mean;
-               return d * d;
-             }) / n;
-  }
-  const float r = 1.0f / sqrtf(spread + epsilon);
-  for (int i = threadIdx.x; i < width; i += blockDim.x) {
-    const float value = row[i + i / blockInputs];
-    float y = (p.rms ? value : value - mean) * r;
-    if (p.gamma) y = y * p.gamma[i];
-    if (p.beta) y = y + p.beta[i];
-    out[i] = y;
-  }
+  const NormScale scale = normScale(row, sums, width, rms, (float)p.epsilon);
+#pragma unroll 4
+  for (int i = threadIdx.x; i < width; i += blockDim.x)
+    out[i] = normed(row[i + i / blockInputs], scale, rms, p.gamma, p.beta, i);
 }
 
 struct RopeParams {
@@ -143,6 +110,7 @@ struct RopeParams {
 };
 
 extern "C" __global__ void rope(const RopeParams p) {
+  enterKernel();
   const i64 t = blockIdx.y, position = p.positions[2 * t + 1];
   for (i64 e = blockIdx.x * (i64)blockDim.x + threadIdx.x; e < p.heads * p.half; e += (i64)gridDim.x * blockDim.x) {
     const i64 i = e % p.half;
@@ -166,16 +134,8 @@ struct StoreKvParams {
   u32 *status;
 };
 
-template <class E> __device__ __forceinline__ typename E::Stored narrowKv(float value, u32 *status);
-template <> __device__ __forceinline__ float narrowKv<F32>(float value, u32 *) { return value; }
-template <> __device__ __forceinline__ u16 narrowKv<F16>(float value, u32 *status) {
-  const float size = magnitudeOf(value);
-  // Finite, and at or above 65520, where rounding to binary16 gives infinity.
-  if (size >= 65520.0f && size < __uint_as_float(0x7f800000u)) fail(status, failureKvOverflow);
-  return narrowF16(value);
-}
-
 template <class E> __device__ __forceinline__ void storeKv(const StoreKvParams &p) {
+  enterKernel();
   typedef typename E::Stored Stored;
   const i64 t = blockIdx.y, slot = p.positions[2 * t], position = p.positions[2 * t + 1];
   const i64 elements = p.kvHeads * p.headDim;
@@ -189,3 +149,16 @@ template <class E> __device__ __forceinline__ void storeKv(const StoreKvParams &
 
 extern "C" __global__ void store_kv_f32(const StoreKvParams p) { storeKv<F32>(p); }
 extern "C" __global__ void store_kv_f16(const StoreKvParams p) { storeKv<F16>(p); }
+
+struct CompactParams {
+  i64 rows;
+  i64 width;
+  const float *x;
+  u32 *active;
+};
+
+extern "C" __global__ void __launch_bounds__(1024) compact(const CompactParams p) {
+  __shared__ u32 room[compactWords];
+  enterKernel();
+  compactColumns(p.x, (int)p.rows, (int)p.width, p.active, room);
+}

@@ -1,59 +1,6 @@
-// The active set of a pass, and the products that read only its rows: from device memory, or straight from mapped host
-// memory, which the kernels cannot tell apart.
-#include "numbers.cuh"
-
-struct CompactParams {
-  i64 rows;
-  i64 width;
-  const float *x;
-  u32 *active;
-};
-
-constexpr int compactThreads = 1024;
-
-// One block of threads: 1024 words of 32 columns at a time; ballots make the words, a scan gives each its place.
-extern "C" __global__ void __launch_bounds__(compactThreads) compact(const CompactParams p) {
-  __shared__ u32 words[compactThreads];
-  __shared__ u32 warpSums[32];
-  const int tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
-  const int width = (int)p.width, rows = (int)p.rows;
-  u32 found = 0;
-  for (int first = 0; first < width; first += compactThreads * 32) {
-    const int count = min(compactThreads, (width - first + 31) / 32);
-#pragma unroll 4
-    for (int word = warp; word < count; word += 32) {
-      const int column = first + word * 32 + lane;
-      bool any = false;
-      if (column < width)
-        for (int t = 0; t < rows; t++) any = any || p.x[(i64)t * width + column] != 0.0f; // true for NaN
-      const u32 bits = __ballot_sync(0xffffffffu, any);
-      if (lane == 0) words[word] = bits;
-    }
-    __syncthreads();
-    u32 bits = tid < count ? words[tid] : 0;
-    u32 before = __popc(bits);
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const u32 other = __shfl_up_sync(0xffffffffu, before, distance);
-      if (lane >= distance) before += other;
-    }
-    if (lane == 31) warpSums[warp] = before;
-    __syncthreads();
-    u32 total = 0, place = found + before - __popc(bits);
-    for (int w = 0; w < 32; w++) {
-      if (w < warp) place += warpSums[w];
-      total += warpSums[w];
-    }
-    while (bits != 0) {
-      const int bit = __ffs(bits) - 1;
-      bits &= bits - 1;
-      p.active[1 + place++] = first + tid * 32 + bit;
-    }
-    found += total;
-    __syncthreads();
-  }
-  if (tid == 0) p.active[0] = found;
-}
+// Products that read only the rows of active neurons: from device memory, or straight from mapped host memory, which the
+// kernels cannot tell apart.
+#include "active-set.cuh"
 
 struct ActiveInputsParams {
   i64 rows;
@@ -85,9 +32,10 @@ template <class E, int R, int C> __device__ __forceinline__ void activeInputs(co
   const int firstColumn = blockIdx.x * columns, column = firstColumn + lane * C;
   const int blocksPerRound = (int)p.blocksPerRound;
   const int listBegin = (int)p.listBegin;
-  const int listEnd = p.listEnd < 0 ? (int)p.active[0] : (int)p.listEnd;
   const u32 *list = p.active + 1;
   const Stored *matrix = (const Stored *)p.matrix;
+  enterKernel();
+  const int listEnd = p.listEnd < 0 ? (int)p.active[0] : (int)p.listEnd;
   int *starts = (int *)shared;                                 // [blocks], list position of a block's first neuron
   int *stops = starts + blocks;                                // [blocks]
   float *partial = shared + 2 * blocks;                        // [blocksPerRound][R][columns]
@@ -204,6 +152,7 @@ struct OutputRowsParams {
 template <class E, int R> __device__ __forceinline__ void outputRows(const OutputRowsParams &p) {
   typedef typename E::Stored Stored;
   extern __shared__ float shared[];
+  enterKernel();
   const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int rows = (int)p.rows, inputs = (int)p.inputs;
   const int blocks = (inputs + blockInputs - 1) / blockInputs, blocksPerRound = (int)p.blocksPerRound;
@@ -276,6 +225,131 @@ template <class E, int R> __device__ __forceinline__ void outputRows(const Outpu
   }
 }
 
+struct ActiveDirectParams {
+  i64 rows;
+  const float *x; // [rows, width]
+  i64 width;
+  u32 *active; // the set itself, written by one more block of threads than the columns need
+  const void *matrix; // row = neuron
+  i64 rowStride;
+  i64 outputs;
+  float *out;
+  i64 continues;
+  const float *bias;
+  const float *residual;
+  i64 blocksPerRound;
+};
+
+// As active inputs, for a set that is all of x and rows that lie by neuron: each group of lanes finds the active neurons
+// of its block of 128 by itself, so nothing waits for the list.
+template <class E, int R, int lanes, int C> __device__ __forceinline__ void activeDirect(const ActiveDirectParams &p) {
+  typedef typename E::Stored Stored;
+  constexpr int columns = lanes * C, perLane = blockInputs / lanes;
+  constexpr int batch = 8; // rows on their way
+  constexpr u32 groupMask = lanes == 32 ? 0xffffffffu : (1u << lanes) - 1;
+  extern __shared__ float shared[];
+  enterKernel();
+  const int rows = (int)p.rows, width = (int)p.width, outputs = (int)p.outputs;
+  if (blockIdx.x + 1 == gridDim.x) {
+    compactColumns(p.x, rows, width, p.active, (u32 *)shared);
+    return;
+  }
+  const int groups = blockDim.x / lanes, group = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+  const int shift = threadIdx.x % 32 / lanes * lanes; // of the group's bits in a ballot
+  const int blocks = (width + blockInputs - 1) / blockInputs, blocksPerRound = (int)p.blocksPerRound;
+  const int firstColumn = blockIdx.x * columns, column = firstColumn + lane * C;
+  const bool inside = column + C <= outputs;
+  const Stored *matrix = (const Stored *)p.matrix;
+  float *own = shared + group * (R * blockInputs + blockInputs); // [R][128] inputs of this group
+  int *found = (int *)(own + R * blockInputs);                   // [128] active neurons of the block, ascending
+  int *counts = (int *)(shared + groups * (R + 1) * blockInputs); // [blocks]
+  float *partial = (float *)(counts + blocks);                   // [blocksPerRound][R][columns]
+  float *sums = partial + blocksPerRound * R * columns;          // [R][columns]
+
+  for (int begin = 0; begin < blocks; begin += blocksPerRound) {
+    const int end = min(blocks, begin + blocksPerRound);
+    for (int base = begin; base < end; base += groups) {
+      const int block = base + group, from = block * blockInputs;
+      const bool taken = block < end;
+      float values[R][perLane];
+#pragma unroll
+      for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int k = 0; k < perLane; k++) {
+          const int i = from + k * lanes + lane;
+          values[r][k] = taken && r < rows && i < width ? p.x[(i64)r * width + i] : 0.0f;
+        }
+      __syncwarp(); // the turn before has been read
+      int count = 0;
+#pragma unroll
+      for (int k = 0; k < perLane; k++) {
+        bool any = false;
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+          any = any || values[r][k] != 0.0f;
+          own[r * blockInputs + k * lanes + lane] = values[r][k];
+        }
+        const u32 bits = __ballot_sync(0xffffffffu, any) >> shift & groupMask;
+        if (any) found[count + __popc(bits & ((1u << lane) - 1))] = k * lanes + lane;
+        count += __popc(bits);
+      }
+      __syncwarp();
+      if (taken && lane == 0) counts[block] = count;
+      float acc[R][C];
+#pragma unroll
+      for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int c = 0; c < C; c++) acc[r][c] = 0.0f;
+      const Stored *weights = matrix + (i64)from * p.rowStride + column;
+      for (int first = 0; first < count; first += batch) {
+        Packed<E, C> w[batch];
+        int at[batch];
+#pragma unroll
+        for (int i = 0; i < batch; i++) {
+          at[i] = first + i < count ? found[first + i] : -1;
+          if (at[i] >= 0 && inside) w[i] = loadPacked<E, C>(weights + at[i] * p.rowStride);
+        }
+#pragma unroll
+        for (int i = 0; i < batch; i++) {
+          if (at[i] < 0) continue;
+#pragma unroll
+          for (int c = 0; c < C; c++) {
+            const float weight = inside                 ? w[i].at(c)
+                                 : column + c < outputs ? widen<E>(weights[at[i] * p.rowStride + c])
+                                                        : 0.0f;
+#pragma unroll
+            for (int r = 0; r < R; r++) acc[r][c] = acc[r][c] + own[r * blockInputs + at[i]] * weight;
+          }
+        }
+      }
+      if (taken && count > 0) {
+#pragma unroll
+        for (int r = 0; r < R; r++)
+#pragma unroll
+          for (int c = 0; c < C; c++) partial[((block - begin) * R + r) * columns + lane * C + c] = acc[r][c];
+      }
+    }
+    __syncthreads();
+    for (int o = threadIdx.x; o < R * columns; o += blockDim.x) {
+      const int r = o / columns, target = firstColumn + o % columns;
+      if (r >= rows || target >= outputs) continue;
+      const i64 at = (i64)r * outputs + target;
+      float y = begin > 0 ? sums[o] : p.continues ? p.out[at] : 0.0f;
+#pragma unroll 8
+      for (int block = begin; block < end; block++)
+        if (counts[block] > 0) y = y + partial[(block - begin) * R * columns + o];
+      if (end < blocks) {
+        sums[o] = y;
+        continue;
+      }
+      if (p.bias) y = y + p.bias[target];
+      if (p.residual) y = y + p.residual[at];
+      p.out[at] = y;
+    }
+    if (end < blocks) __syncthreads();
+  }
+}
+
 #define SPARSE(type, E, R)                                                                                             \
   extern "C" __global__ void __launch_bounds__(512) active_inputs_##type##_r##R##_c1(const ActiveInputsParams p) {     \
     activeInputs<E, R, 1>(p);                                                                                          \
@@ -286,7 +360,14 @@ template <class E, int R> __device__ __forceinline__ void outputRows(const Outpu
   extern "C" __global__ void __launch_bounds__(256) output_rows_##type##_r##R(const OutputRowsParams p) {              \
     outputRows<E, R>(p);                                                                                               \
   }
+#define ACTIVE_DIRECT(type, E, R)                                                                                      \
+  extern "C" __global__ void __launch_bounds__(640) active_direct_##type##_r##R##_16x4(const ActiveDirectParams p) {   \
+    activeDirect<E, R, 16, 4>(p);                                                                                      \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(640) active_direct_##type##_r##R##_32x1(const ActiveDirectParams p) {   \
+    activeDirect<E, R, 32, 1>(p);                                                                                      \
+  }
 #define SPARSE_OF(type, E) SPARSE(type, E, 1) SPARSE(type, E, 2) SPARSE(type, E, 4) SPARSE(type, E, 8)
-SPARSE_OF(f32, F32)
-SPARSE_OF(f16, F16)
-SPARSE_OF(bf16, Bf16)
+SPARSE_OF(WEIGHT_NAME, WEIGHT_TYPE)
+#define ACTIVE_DIRECT_OF(type, E) ACTIVE_DIRECT(type, E, 1) ACTIVE_DIRECT(type, E, 2) ACTIVE_DIRECT(type, E, 4)
+ACTIVE_DIRECT_OF(WEIGHT_NAME, WEIGHT_TYPE)

@@ -42,6 +42,8 @@ export interface ArrangeRequest {
   readonly retention: Retention | null;
   /** Set where the retention is a hot set. */
   readonly ranking: HotRanking | null;
+  /** What is not resident lies in host memory that ops can read; see `Backend.hostTier`. */
+  readonly hostTier: boolean;
 }
 
 /** What must be held under a choice; everything that may move does. The total is infinite where that cannot be. */
@@ -58,7 +60,13 @@ export function arrange(request: ArrangeRequest, choice: Choice, budgetBytes: nu
   const { survey } = request;
   let current = leastArrangement(request, choice);
   const resident = new Set(current.resident);
-  const optional = survey.matrices.filter((matrix) => matrix.treatment === 'dense' && !resident.has(matrix));
+  // Rows that ops read straight from the host have no slots to be kept in: spare bytes hold whole matrices instead.
+  const holdsRows = readsRowsDirectly(request);
+  const optional = survey.matrices.filter(
+    (matrix) =>
+      !resident.has(matrix) &&
+      (matrix.treatment === 'dense' || (holdsRows && matrix.treatment === 'packets')),
+  );
   if (current.totalBytes === Infinity || current.totalBytes > budgetBytes) return null;
   optional.sort((a, b) => a.rank - b.rank); // stable: forward order inside a rank
   let room = budgetBytes - current.totalBytes;
@@ -76,6 +84,16 @@ export function arrange(request: ArrangeRequest, choice: Choice, budgetBytes: nu
   return current.tokenPath === 'rows' && withTable.totalBytes <= budgetBytes ? withTable : current;
 }
 
+/** Whether passes of few rows leave packet rows where they are, and read them from there. */
+export function readsRowsDirectly({ policy, hostTier }: ArrangeRequest): boolean {
+  return hostTier && rowPathOf(policy) === 'packets';
+}
+
+/** Bytes of an active set, its count and its number, for each matrix whose rows are read directly. */
+export function directSetBytes(neurons: number): number {
+  return 4 * (1 + neurons) + 8;
+}
+
 /** The places of an LRU are not for the budget to choose. */
 function lruOf({ survey, retention }: ArrangeRequest): ReadonlyMap<SurveyedMatrix, number> {
   return retention?.kind === 'lru' ? lruShares(fedMatrices(survey), retention.rowsPerMatrix) : new Map();
@@ -89,7 +107,9 @@ function keptOf(
   const { survey, policy, keepRows, ranking } = request;
   switch (rowPathOf(policy)) {
     case 'packets':
-      return keepRows ? shareOut(survey, choice, policy, spareBytes) : new Map();
+      return keepRows && !readsRowsDirectly(request)
+        ? shareOut(survey, choice, policy, spareBytes)
+        : new Map();
     case 'retained': {
       if (ranking === null) return lruOf(request);
       const index = fedMatrices(survey).reduce((sum, { rows }) => sum + hotIndexBytes(rows), 0);
@@ -168,6 +188,9 @@ function build(
   );
   const activeNeurons = Math.max(0, ...[...fed, ...skipping].map((matrix) => matrix.rows));
   add('active set', 'indices', activeNeurons === 0 ? 0 : 4 * (1 + activeNeurons));
+  if (readsRowsDirectly(request)) {
+    add('active sets of rows on the host', 'indices', fed.length * directSetBytes(activeNeurons));
+  }
   add('row slots', 'indices', fed.length === 0 || path === 'staged' ? 0 : 4 * activeNeurons);
   return {
     choice,

@@ -1,5 +1,5 @@
 import type { Backend } from '../backend/backend.js';
-import { InterruptedError } from '../base/errors.js';
+import { BudgetError, InterruptedError } from '../base/errors.js';
 import type { MatrixDescription, TableDescription } from '../checkpoint/model-description.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
 import { BudgetedAllocator } from '../memory/budget.js';
@@ -7,8 +7,10 @@ import { type DeviceBuffer, type Span, spanOf, subspan } from '../memory/buffers
 import type { HoldCause } from '../memory/causes.js';
 import type { Ledger } from '../memory/ledger.js';
 import type { ActivationProfile } from './activation-profile.js';
+import { directSetBytes } from './arrangement.js';
 import type { BoundMatrix } from './bound-matrix.js';
 import { DenseStream, type StreamedPiece, type StreamOrders } from './dense-stream.js';
+import { DirectRows } from './direct-rows.js';
 import { WeightMover, type WeightRegion } from './executor.js';
 import { cutIntoPieces, type Piece } from './pieces.js';
 import { type OpenedWeightSource, PlacedSource } from './placed-source.js';
@@ -31,6 +33,8 @@ export interface OpenWeightSourceOptions {
   readonly ledger: Ledger;
   /** The record of activity that the placement's hot set is chosen by. */
   readonly profile?: ActivationProfile;
+  /** Most bytes of page-locked host memory, where the backend has a host tier; no limit where it is absent. */
+  readonly hostBudgetBytes?: number;
   /** Called as resident weights land. */
   readonly onProgress?: (loadedBytes: number, totalBytes: number) => void;
   readonly signal?: AbortSignal;
@@ -71,6 +75,7 @@ class Opening {
   readonly #reserved: string[] = [];
   /** What is to be loaded once all is allocated. */
   readonly #loads: Load[] = [];
+  readonly #mirrors: DeviceBuffer[] = [];
 
   constructor(options: OpenWeightSourceOptions) {
     const { backend, placement, prepared, ledger } = options;
@@ -134,7 +139,11 @@ class Opening {
             this.#allocate('staging', 'staging', staging.slots * staging.slotBytes),
             staging.slotBytes,
           );
+    const direct = this.#planDirect(fed);
+    const mirrored = backend.hostTier === undefined ? [] : moving([...matrices.values()]);
+    this.#requireHostRoom(mirrored);
     await this.#load();
+    const mirrors = await this.#mirror(mirrored);
     return new PlacedSource({
       backend,
       ledger,
@@ -146,6 +155,10 @@ class Opening {
       stream,
       sameOrders: orders.prefill === orders.decode,
       feed,
+      direct:
+        direct === null
+          ? null
+          : new DirectRows({ backend, ledger, ...direct, mirrors: rowsOf(fed, mirrors) }),
       active,
       layers,
       outside,
@@ -156,6 +169,58 @@ class Opening {
   release(): void {
     for (const buffer of this.#buffers.splice(0)) this.#allocator.release(buffer);
     for (const label of this.#reserved.splice(0)) this.#allocator.unreserve(label);
+    for (const buffer of this.#mirrors.splice(0)) this.#options.backend.release(buffer);
+  }
+
+  /** What rows that are read from the host need on the device; the placement has it as one component. */
+  #planDirect(fed: readonly FedMatrix[]) {
+    const { backend, placement } = this.#options;
+    const neurons = placement.activeNeurons;
+    if (backend.hostTier === undefined || !fed.some(({ placed }) => placed.paths.decode === 'packets'))
+      return null;
+    const label = 'active sets of rows on the host';
+    const all = this.#allocate(label, 'indices', fed.length * directSetBytes(neurons));
+    const setBytes = fed.length * 4 * (1 + neurons);
+    return {
+      neurons,
+      sets: subspan(all, 0, setBytes),
+      counts: subspan(all, setBytes, fed.length * 4),
+      numbers: subspan(all, setBytes + fed.length * 4, fed.length * 4),
+    };
+  }
+
+  #requireHostRoom(mirrored: readonly BoundMatrix[]): void {
+    const limit = this.#options.hostBudgetBytes ?? Infinity;
+    const bytes = mirrored.reduce((sum, { placed }) => sum + placed.bytes, 0);
+    if (bytes <= limit) return;
+    throw new BudgetError(
+      'host-budget-exceeded',
+      `Cannot keep what is not on the device in host memory: ${bytes} bytes of ${mirrored.length} matrices, the host budget is ${limit} bytes; give a larger --host-budget or --budget`,
+      { hostBudgetBytes: limit, neededBytes: bytes },
+    );
+  }
+
+  /** Brings matrices that move into page-locked host memory, once. */
+  async #mirror(mirrored: readonly BoundMatrix[]): Promise<Map<BoundMatrix, Span>> {
+    const { backend, prepared, ledger, signal, onProgress } = this.#options;
+    const mirrors = new Map<BoundMatrix, Span>();
+    const total = mirrored.reduce((sum, { placed }) => sum + placed.bytes, 0);
+    let loaded = 0;
+    for (const matrix of mirrored) {
+      if (signal?.aborted === true) {
+        throw new InterruptedError('interrupted', 'Stopped loading weights: the run was aborted');
+      }
+      const { id, layer, bytes } = matrix.placed;
+      const request = { label: id, cause: 'dense-weights', byteLength: bytes } as const;
+      const buffer = await backend.hostTier!.mirror(prepared.weightsFile, matrix.filePosition, request);
+      this.#mirrors.push(buffer);
+      mirrors.set(matrix, spanOf(buffer));
+      const rows = prepared.tensor(id).shape[0]!;
+      ledger.move('setup', bytes, rows, { layer, id, from: 'disk', to: 'host', pass: 0 });
+      loaded += bytes;
+      onProgress?.(loaded, total);
+    }
+    return mirrors;
   }
 
   #allocate(label: string, cause: HoldCause, byteLength: number): Span {
@@ -321,4 +386,13 @@ class Opening {
       onProgress?.(loaded, total);
     }
   }
+}
+
+/** Matrices that move in some kind of pass. */
+function moving(matrices: readonly BoundMatrix[]): BoundMatrix[] {
+  return matrices.filter(({ resident }) => resident === null);
+}
+
+function rowsOf(fed: readonly FedMatrix[], mirrors: ReadonlyMap<BoundMatrix, Span>): Map<FedMatrix, Span> {
+  return new Map(fed.map((matrix) => [matrix, mirrors.get(matrix)!]));
 }

@@ -5,8 +5,10 @@ import { type Span, subspan } from '../memory/buffers.js';
 import type { Ledger } from '../memory/ledger.js';
 import { type BoundMatrix, linearOp, matrixOperand, pieceOp } from './bound-matrix.js';
 import type { DenseStream } from './dense-stream.js';
+import type { DirectRows } from './direct-rows.js';
 import type { WeightMover } from './executor.js';
 import type { Piece } from './pieces.js';
+import type { WeightPath } from './placement.js';
 import { isRowPath } from './policy.js';
 import type { FedMatrix, RowFeed } from './row-feed.js';
 import type { AcquisitionStats, LayerCounters } from './stats.js';
@@ -45,6 +47,8 @@ export interface SourceParts {
   readonly stream: DenseStream | null;
   readonly sameOrders: boolean;
   readonly feed: RowFeed | null;
+  /** Set where rows can be read from the host as they are needed. */
+  readonly direct: DirectRows | null;
   readonly active: Span | null; // U32 [1 + neurons]
   readonly layers: readonly LayerCounters[];
   readonly outside: LayerCounters;
@@ -103,7 +107,9 @@ export class PlacedSource implements OpenedWeightSource {
   async gatedLinear(pass: Pass, request: GatedLinearRequest): Promise<void> {
     const matrix = this.#matrix(request.id);
     const path = matrix.placed.paths[this.#kind];
-    if (isRowPath(path)) {
+    if (this.#readsDirectly(path, matrix, request)) {
+      this.#parts.direct!.gatedLinear(pass, matrix, request);
+    } else if (isRowPath(path)) {
       await this.#parts.feed!.gatedLinear(pass, matrix as FedMatrix, request, request.gate);
     } else if (path === 'resident-sparse') {
       this.#skipOutputs(pass, matrix, request);
@@ -115,7 +121,9 @@ export class PlacedSource implements OpenedWeightSource {
   async sparseLinear(pass: Pass, request: LinearRequest): Promise<void> {
     const matrix = this.#matrix(request.id);
     const path = matrix.placed.paths[this.#kind];
-    if (isRowPath(path)) {
+    if (this.#readsDirectly(path, matrix, request)) {
+      this.#parts.direct!.sparseLinear(pass, matrix, request);
+    } else if (isRowPath(path)) {
       await this.#parts.feed!.sparseLinear(pass, matrix as FedMatrix, request);
     } else if (path === 'resident-sparse') {
       this.#skipInputs(pass, matrix, request);
@@ -125,12 +133,13 @@ export class PlacedSource implements OpenedWeightSource {
   }
 
   async end(pass: Pass): Promise<void> {
-    await pass.flush();
+    await (this.#parts.direct?.end(pass) ?? pass.flush());
     this.#running = false;
   }
 
   async reset(): Promise<void> {
-    const { backend, stream, tables, feed } = this.#parts;
+    const { backend, stream, tables, feed, direct } = this.#parts;
+    direct?.reset();
     // A read waits for every submission before it, also for those behind the one that failed.
     const anySpan = [...tables.values()][0]?.ids;
     if (anySpan !== undefined) await backend.read(subspan(anySpan, 0, 4)).catch(() => {});
@@ -166,6 +175,15 @@ export class PlacedSource implements OpenedWeightSource {
     const matrix = this.#parts.matrices.get(id);
     if (matrix === undefined) throw new DefectError(`Cannot find the matrix "${id}"`);
     return matrix;
+  }
+
+  #readsDirectly(
+    path: WeightPath,
+    matrix: BoundMatrix | FedMatrix,
+    { rows }: LinearRequest,
+  ): matrix is FedMatrix {
+    const { direct } = this.#parts;
+    return path === 'packets' && direct !== null && direct.serves(matrix as FedMatrix, rows);
   }
 
   async #dense(pass: Pass, matrix: BoundMatrix, request: LinearRequest): Promise<void> {

@@ -42,6 +42,8 @@ export interface PlacementRequest {
   readonly link?: LinkRates;
   /** False: packet rows are forgotten after their layer, and neuron rows never become resident (a control). */
   readonly keepRows?: boolean;
+  /** The backend computes on a device that can read host memory (`Backend.hostTier`). */
+  readonly hostTier?: boolean;
 }
 
 /** Largest piece worth having: reads of 8 MiB run at the rate of longer ones. */
@@ -72,7 +74,17 @@ export function planPlacement(request: PlacementRequest): Placement {
   const fed = survey.matrices.filter(({ treatment }) => treatment === 'packets');
   const ranking = retention?.kind === 'hot' ? new HotRanking(fed, retention.profile) : null;
   const { fixed } = request;
-  const arranging: ArrangeRequest = { survey, policy, fixed, maxRows, keepRows, retention, ranking };
+  const hostTier = request.hostTier ?? false;
+  const arranging: ArrangeRequest = {
+    survey,
+    policy,
+    fixed,
+    maxRows,
+    keepRows,
+    retention,
+    ranking,
+    hostTier,
+  };
   const choices = listChoices(survey.matrices, policy, mayHoldAll);
   const smallest = smallestArrangement(arranging, choices);
   if (smallest.totalBytes > budgetBytes) throw tooSmall(request, smallest);

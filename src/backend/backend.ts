@@ -41,6 +41,8 @@ export interface HostTier {
    * Rejects with `SetupError` `out-of-pinned-memory`, `ExecutionError` `short-read`.
    */
   mirror(file: TransferFile, position: number, request: AllocationRequest): Promise<DeviceBuffer>;
+  /** Rows (tokens) of a pass up to which ops read a mirrored matrix once; beyond, its rows are better moved first. */
+  readonly directRows: number;
 }
 
 /**

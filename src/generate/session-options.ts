@@ -19,6 +19,8 @@ export interface SessionOptions {
   readonly threads: number;
   /** Most bytes that the session may hold; `Infinity`: no limit. */
   readonly budgetBytes: number;
+  /** Most bytes of page-locked host memory for what is not on the device; only backends with a device use it. */
+  readonly hostBudgetBytes: number;
   readonly policy: PolicyName;
   readonly kv: 'f16' | 'f32';
   /** Positions of a sequence; null: all that the model knows. */
@@ -58,6 +60,7 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
     kernels: 'auto',
     threads: availableParallelism(),
     budgetBytes: Infinity,
+    hostBudgetBytes: Infinity,
     policy: 'phase',
     kv: 'f16',
     contextPositions: null,

@@ -215,6 +215,7 @@ function place(
       ...workspace.requests.map(({ label, cause, byteLength }) => ({ label, cause, bytes: byteLength })),
     ],
     maxRows: workspace.limits.maxRows,
+    hostTier: backend.hostTier !== undefined,
     ...(link === undefined ? {} : { link }),
   });
   if (placement.totalBytes > backend.addressableBytes) {
@@ -259,6 +260,7 @@ export async function openSession(plan: SessionPlan, hooks: SessionHooks = {}): 
       backend,
       prepared,
       ledger,
+      hostBudgetBytes: options.hostBudgetBytes,
       onProgress: (done, total) => hooks.onProgress?.('loading weights', done, total),
       ...(hooks.signal === undefined ? {} : { signal: hooks.signal }),
     });

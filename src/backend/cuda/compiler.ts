@@ -1,7 +1,7 @@
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { DefectError, SetupError } from '../../base/errors.js';
-import { compilerFunctions, type ForeignLibrary, loadForeign } from './foreign.js';
+import { callAside, compilerFunctions, type ForeignLibrary, loadForeign } from './foreign.js';
 
 type CompilerLibrary = ForeignLibrary<typeof compilerFunctions>;
 
@@ -96,19 +96,19 @@ export function compileOptions(compiler: Compiler, architecture: number): string
   return [`--gpu-architecture=${target}`, '--std=c++17', ...arithmeticOptions];
 }
 
-/** Throws `DefectError` with the compiler's log where a source does not compile. */
-export function compile(
+/** Compiles beside the event loop. Rejects with `DefectError`, which holds the compiler's log, where a source does not compile. */
+export async function compile(
   { library }: Compiler,
   name: string,
   source: string,
   options: readonly string[],
-): CompiledKernels {
+): Promise<CompiledKernels> {
   const program = new BigUint64Array(1);
   const created = library.nvrtcCreateProgram(program, source, name, 0, null, null);
   if (created !== 0) throw new DefectError(`Cannot compile "${name}": nvrtcCreateProgram gave ${created}`);
   const handle = program[0]!;
   try {
-    const status = library.nvrtcCompileProgram(handle, options.length, options);
+    const status = await callAside(library.nvrtcCompileProgram, handle, options.length, options);
     const log = text(
       (size) => library.nvrtcGetProgramLogSize(handle, size),
       (room) => library.nvrtcGetProgramLog(handle, room),

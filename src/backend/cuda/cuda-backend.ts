@@ -12,7 +12,7 @@ import { FileTransfers } from './file-transfers.js';
 import { GraphCache } from './graph-cache.js';
 import { HostMirrors } from './host-mirrors.js';
 import type { KernelModules } from './kernels.js';
-import { type LaunchFacts, statusWords } from './launch.js';
+import { type LaunchFacts, largestRowsVariant, statusWords } from './launch.js';
 import { Launcher } from './launcher.js';
 import { allocatePinned, type PinnedMemory } from './pinned-memory.js';
 import { planLaunches } from './plan-launches.js';
@@ -35,6 +35,8 @@ export interface CudaParts {
   readonly info: BackendInfo;
   /** False: every submission is planned and launched kernel by kernel. */
   readonly graphs: boolean;
+  /** Kernels start before the one in front has ended. */
+  readonly overlaps: boolean;
 }
 
 /** One GPU as a `Backend`. Made by `openCuda`, with its context current. */
@@ -63,7 +65,7 @@ export class CudaBackend implements Backend {
   #fatal: ExecutionError | null = null;
   #closing: Promise<void> | null = null;
 
-  constructor({ driver, device, context, modules, info, graphs }: CudaParts) {
+  constructor({ driver, device, context, modules, info, graphs, overlaps }: CudaParts) {
     this.#driver = driver;
     this.#context = context;
     this.device = device;
@@ -76,11 +78,12 @@ export class CudaBackend implements Backend {
     this.#status = allocatePinned(driver, 'status words', statusWords * 4);
     this.#statusWords = new Uint32Array(this.#status.bytes.buffer).fill(0);
     this.#facts = {
+      architecture: device.architecture,
       multiprocessors: device.multiprocessors,
       sharedBytes: device.sharedBytes,
       statusAddress: this.#status.deviceAddress,
     };
-    this.#launcher = new Launcher(driver, modules, this.#computing);
+    this.#launcher = new Launcher(driver, modules, this.#computing, overlaps);
     this.#graphs = graphs ? new GraphCache(driver, this.#launcher, this.#computing) : null;
     this.#bounce = new BouncePool(driver, this.#enter, bounceBytes, bounceCount);
     this.#readBack = new BouncePool(driver, this.#enter, readBackBytes, readBackCount);
@@ -93,6 +96,7 @@ export class CudaBackend implements Backend {
       stream: this.#copying,
     });
     this.hostTier = {
+      directRows: largestRowsVariant,
       mirror: (file, position, request) => this.#mirror(file, position, request),
     };
   }

@@ -39,16 +39,22 @@ export function loadDriver(): DriverLibrary {
   if (code !== cudaCodes.success) {
     throw new SetupError('cuda-driver-failed', `Cannot open CUDA: ${describe(library, 'cuInit', code)}`);
   }
-  const version = new Int32Array(1);
-  check(library, 'cuDriverGetVersion', library.cuDriverGetVersion(version));
-  if (version[0]! < oldestVersion) {
+  const version = driverVersion(library);
+  if (version < oldestVersion) {
     throw new SetupError(
       'cuda-driver-too-old',
-      `Cannot open CUDA: the driver serves CUDA ${versionText(version[0]!)}, install one for CUDA 11.8 or later`,
+      `Cannot open CUDA: the driver serves CUDA ${versionText(version)}, install one for CUDA 11.8 or later`,
     );
   }
   loaded = library;
   return library;
+}
+
+/** Newest CUDA that the driver serves: 13000 for 13.0. */
+export function driverVersion(library: DriverLibrary): number {
+  const version = new Int32Array(1);
+  check(library, 'cuDriverGetVersion', library.cuDriverGetVersion(version));
+  return version[0]!;
 }
 
 /** 13000 is "13.0". */

@@ -1,4 +1,4 @@
-import koffi from 'koffi';
+import koffi, { type KoffiFunc } from 'koffi';
 
 /**
  * Every foreign signature of the CUDA backend, by library; test/backend/cuda-signatures.test.ts compares them with cuda.h
@@ -144,6 +144,23 @@ export function loadForeign<const Table extends Record<string, readonly ForeignT
       ),
     ]),
   ) as unknown as ForeignLibrary<Table>;
+}
+
+/** Runs a call on a thread of libuv's pool; what it points to stays reachable until it is over. */
+export function callAside<Values extends readonly unknown[]>(
+  call: (...values: Values) => number,
+  ...values: Values
+): Promise<number> {
+  return new Promise((resolve, reject) => {
+    (call as unknown as KoffiFunc<(...values: unknown[]) => number>).async(
+      ...values,
+      (error: unknown, status: unknown) => {
+        if (error === null || error === undefined) resolve(Number(status));
+        else reject(error);
+        return values.length;
+      },
+    );
+  });
 }
 
 /** Host memory that foreign code owns, as bytes; valid until that code frees it. */

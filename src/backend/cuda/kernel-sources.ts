@@ -1,31 +1,53 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { type StoredType, storedTypes } from './weight-types.js';
 
 /** The kernels' folder, at the same depth from src/ and from dist/. */
 export const kernelFolder = fileURLToPath(new URL('../../../cuda/', import.meta.url));
 
-/** Translation units, each a module of its own. */
-export const kernelUnits = [
-  'rows.cu',
-  'attention.cu',
-  'sparse.cu',
-  'linear-rows.cu',
-  'linear-tiles.cu',
-] as const;
+/** Sources that are compiled once, and those that are compiled for each type of weights. */
+const plainSources = ['rows.cu', 'attention.cu'] as const;
+const typedSources = ['linear-rows.cu', 'linear-tiles.cu', 'sparse.cu'] as const;
 
+/** What is compiled by itself and loaded as a module. */
 export interface KernelUnit {
   readonly name: string;
   /** With its includes put in, so that the run-time compiler needs no folder of headers. */
   readonly source: string;
+  /** Definitions of macros. */
+  readonly options: readonly string[];
+}
+
+const typeNames: Record<StoredType, string> = { f32: 'F32', f16: 'F16', bf16: 'Bf16' };
+
+/** Macros that make a typed source the one for a type of weights. */
+export function typeOptions(type: StoredType): string[] {
+  return [`-DWEIGHT_NAME=${type}`, `-DWEIGHT_TYPE=${typeNames[type]}`];
 }
 
 export function readKernelUnits(): KernelUnit[] {
-  const header = readFileSync(`${kernelFolder}numbers.cuh`, 'utf8').replace('#pragma once\n', '');
-  return kernelUnits.map((name) => ({
-    name,
-    source: readFileSync(`${kernelFolder}${name}`, 'utf8').replace('#include "numbers.cuh"\n', header),
-  }));
+  return [
+    ...plainSources.map((name) => ({ name, source: readSource(name), options: [] })),
+    ...typedSources.flatMap((name) =>
+      storedTypes.map((type) => ({
+        name: `${name} for ${type}`,
+        source: readSource(name),
+        options: typeOptions(type),
+      })),
+    ),
+  ];
+}
+
+function readSource(name: string): string {
+  const seen = new Set<string>();
+  const read = (file: string): string =>
+    readFileSync(`${kernelFolder}${file}`, 'utf8').replace(/#include "([^"]+)"\n/g, (_, header: string) => {
+      if (seen.has(header)) return '';
+      seen.add(header);
+      return read(header).replace('#pragma once\n', '');
+    });
+  return read(name);
 }
 
 /** SHA-256 over all sources; named in receipts. */

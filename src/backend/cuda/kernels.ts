@@ -32,18 +32,17 @@ export async function kernelImages(architecture: number): Promise<KernelImages> 
   const compiler = loadCompiler();
   const options = compileOptions(compiler, architecture);
   let compiled = 0;
-  const images: { name: string; image: Uint8Array }[] = [];
-  for (const unit of units) {
-    const path = join(kernelCacheFolder(), `${cacheKey(unit, options, compiler)}.cubin`);
-    if (existsSync(path)) {
-      images.push({ name: unit.name, image: await readFile(path) });
-      continue;
-    }
-    const { image } = compile(compiler, unit.name, unit.source, options);
-    compiled += 1;
-    images.push({ name: unit.name, image });
-    await keep(path, image);
-  }
+  const images = await Promise.all(
+    units.map(async (unit) => {
+      const unitOptions = [...options, ...unit.options];
+      const path = join(kernelCacheFolder(), `${cacheKey(unit, unitOptions, compiler)}.cubin`);
+      if (existsSync(path)) return { name: unit.name, image: new Uint8Array(await readFile(path)) };
+      const { image } = await compile(compiler, unit.name, unit.source, unitOptions);
+      compiled += 1;
+      await keep(path, image);
+      return { name: unit.name, image };
+    }),
+  );
   return {
     images,
     sourceDigest: kernelSourceDigest(units),
@@ -52,7 +51,12 @@ export async function kernelImages(architecture: number): Promise<KernelImages> 
   };
 }
 
-function cacheKey(unit: KernelUnit, options: readonly string[], compiler: Compiler): string {
+/** Digest of what decides the machine code; the architecture is among the options. */
+export function cacheKey(
+  unit: KernelUnit,
+  options: readonly string[],
+  compiler: Pick<Compiler, 'version'>,
+): string {
   const hash = createHash('sha256');
   for (const part of [unit.name, unit.source, compiler.version, ...options])
     hash.update(`${part.length}:${part}`);

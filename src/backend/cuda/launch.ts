@@ -7,6 +7,8 @@ export interface Launch {
   readonly grid: readonly [number, number, number];
   readonly threads: number;
   readonly sharedBytes: number;
+  /** Blocks of threads of a cluster; 1 for none. */
+  readonly cluster: number;
   readonly structure: ParameterStructure;
   readonly values: Readonly<Record<string, number>>;
   /** Index of the op in its submission, for errors. */
@@ -15,6 +17,8 @@ export interface Launch {
 
 /** What planning needs to know of a device. */
 export interface LaunchFacts {
+  /** Compute capability times 10. */
+  readonly architecture: number;
   readonly multiprocessors: number;
   readonly sharedBytes: number;
   /** Device address of the status word of op 0; op i has the i-th word of `statusWords`, counted round. */
@@ -28,7 +32,12 @@ export function launch<Structure extends ParameterStructure>(
   opIndex: number,
   kernel: string,
   structure: Structure,
-  shape: { grid: readonly [number, number?, number?]; threads: number; sharedBytes?: number },
+  shape: {
+    grid: readonly [number, number?, number?];
+    threads: number;
+    sharedBytes?: number;
+    cluster?: number;
+  },
   values: ParameterValues<Structure>,
 ): Launch {
   const [x, y = 1, z = 1] = shape.grid;
@@ -37,6 +46,7 @@ export function launch<Structure extends ParameterStructure>(
     grid: [x, y, z],
     threads: shape.threads,
     sharedBytes: shape.sharedBytes ?? 0,
+    cluster: shape.cluster ?? 1,
     structure,
     values,
     opIndex,

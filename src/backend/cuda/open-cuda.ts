@@ -1,7 +1,7 @@
 import { SetupError } from '../../base/errors.js';
 import { CudaBackend } from './cuda-backend.js';
 import { chooseDevice, deviceHandle } from './device.js';
-import { check, cudaCodes, describe, loadDriver } from './driver.js';
+import { check, cudaCodes, describe, driverVersion, loadDriver } from './driver.js';
 import { KernelModules, kernelImages } from './kernels.js';
 
 export interface CudaOptions {
@@ -10,6 +10,9 @@ export interface CudaOptions {
   /** Replay programs that come again as graphs; default true. */
   readonly graphs?: boolean;
 }
+
+/** Drivers from CUDA 12.3 on record the overlap of kernels into graphs. */
+const oldestOverlapVersion = 12030;
 
 /**
  * Opens a GPU: driver, kernels (compiled or from the cache), a context of its own. Throws `SetupError` `no-cuda-driver`,
@@ -38,6 +41,7 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
       context,
       modules,
       graphs: options.graphs ?? true,
+      overlaps: device.architecture >= 90 && driverVersion(driver) >= oldestOverlapVersion,
       info: {
         name: 'cuda',
         kernels: `cuda sm_${device.architecture}`,

@@ -1,7 +1,8 @@
-import type { ActivateOp, LinearOp, Op, PlacedOp } from '../ops.js';
-import { at, type Launch, type LaunchFacts } from './launch.js';
-import { activationCodes } from './parameters.js';
-import { type FusedActivation, type PlannedLinear, planLinear, shareLaunch } from './plan-linear.js';
+import type { Op, PlacedOp } from '../ops.js';
+import { fusableActivation, linearGroup, readsWholeSet } from './fuse.js';
+import type { Launch, LaunchFacts } from './launch.js';
+import { planLinear } from './plan-linear.js';
+import { planLinearRows } from './plan-linear-rows.js';
 import {
   planActivate,
   planAdd,
@@ -12,63 +13,52 @@ import {
   planRope,
   planStoreKv,
 } from './plan-rows.js';
-import { planActiveInputs, planActiveOutputs, planCompact } from './plan-sparse.js';
+import { planActiveDirect, planActiveInputs, planActiveOutputs, planCompact } from './plan-sparse.js';
 
-/** The launches of a submission, in order. Pure. An activation joins the product before it, products of one x each other. */
+/**
+ * The launches of a submission, in order. Pure. Neighbours that only one kernel needs are one launch (`fuse.ts`); every
+ * op's result is written all the same.
+ */
 export function planLaunches(ops: readonly PlacedOp[], facts: LaunchFacts): Launch[] {
   const launches: Launch[] = [];
   for (let index = 0; index < ops.length; ) {
-    const { op } = ops[index]!;
-    if (op.kind !== 'linear') {
-      launches.push(...planOne(op, index, facts));
-      index += 1;
-      continue;
-    }
-    const products: PlannedLinear[] = [];
-    let next = index;
-    while (products.length < 3) {
-      const candidate = ops[next]?.op;
-      if (candidate?.kind !== 'linear' || (products.length > 0 && !shareLaunch(op, candidate))) break;
-      if (products.length > 0 && writesInto(products, candidate)) break;
-      products.push({ op: candidate, opIndex: next, activation: null });
-      next += 1;
-    }
-    const behind = ops[next]?.op;
-    if (products.length === 1 && behind?.kind === 'activate') {
-      const activation = fusable(op, behind);
-      if (activation !== null) {
-        products[0] = { ...products[0]!, activation };
-        next += 1;
-      }
-    }
-    launches.push(...planLinear(products, facts));
-    index = next;
+    index = planNext(ops, index, facts, launches);
   }
   return launches;
 }
 
-/** A product whose residual or result another one of the launch writes must wait for it. */
-function writesInto(products: readonly PlannedLinear[], candidate: LinearOp): boolean {
-  return products.some(({ op }) => {
-    const begin = at(op.out);
-    const end = begin + op.out.byteLength;
-    return at(candidate.out) < end && begin < at(candidate.out) + candidate.out.byteLength;
-  });
-}
-
-/** The activation of exactly the product's results, if it is one that the product can apply. */
-function fusable(product: LinearOp, activate: ActivateOp): FusedActivation | null {
-  const { activation } = activate;
-  if (activation !== 'relu' && activation !== 'relu2' && activation !== 'fatrelu') return null;
-  const whole = product.outOffset === 0 && product.outStride === product.outputs;
-  if (!whole || at(activate.x) !== at(product.out) || activate.count !== product.rows * product.outputs) {
-    return null;
+/** Plans what begins at `index`; returns the index behind it. */
+function planNext(ops: readonly PlacedOp[], index: number, facts: LaunchFacts, launches: Launch[]): number {
+  const { op } = ops[index]!;
+  const behind = ops[index + 1]?.op;
+  if (op.kind === 'norm' || op.kind === 'linear') {
+    const group = linearGroup(ops, index);
+    const whole = group === null ? null : planLinearRows(group.value, facts);
+    if (group !== null && whole !== null) {
+      launches.push(whole);
+      return group.next;
+    }
   }
-  const threshold = activation === 'fatrelu' ? Math.fround(activate.threshold) : 0;
-  return { code: activationCodes[activation], threshold };
+  if (op.kind === 'linear') {
+    if (op.rows === 0 || op.outputs === 0) return index + 1;
+    const alone = { products: [op], opIndex: index, norm: null, activation: null, store: null };
+    if (op.rows <= 8 && op.matrix.layout === 'input-major') {
+      launches.push(planLinearRows(alone, facts)!);
+      return index + 1;
+    }
+    const activation = behind?.kind === 'activate' ? fusableActivation(op, behind) : null;
+    launches.push(planLinear({ op, opIndex: index, activation }, facts));
+    return activation === null ? index + 1 : index + 2;
+  }
+  if (op.kind === 'compact' && behind?.kind === 'active-inputs' && readsWholeSet(op, behind)) {
+    launches.push(planActiveDirect(op, behind, index + 1, facts));
+    return index + 2;
+  }
+  launches.push(...planOne(op, index, facts));
+  return index + 1;
 }
 
-function planOne(op: Exclude<Op, LinearOp>, index: number, facts: LaunchFacts): Launch[] {
+function planOne(op: Exclude<Op, { kind: 'linear' }>, index: number, facts: LaunchFacts): Launch[] {
   switch (op.kind) {
     case 'gather':
       return planGather(op, index, facts);

@@ -10,7 +10,7 @@ import {
   type StoreKvOp,
 } from '../ops.js';
 import { at, type Launch, type LaunchFacts, launch, statusOf } from './launch.js';
-import { activationCodes } from './parameters.js';
+import { activationCodes, type ParameterValues } from './parameters.js';
 
 const elementThreads = 256;
 /** Blocks of threads beyond which more of them bring nothing: each goes on to further elements. */
@@ -87,6 +87,11 @@ export function planAdd(op: AddOp, opIndex: number): Launch[] {
   ];
 }
 
+/** Four elements a thread, so that a row is read in one go. */
+function normThreads(width: number): number {
+  return Math.min(1024, Math.max(64, Math.ceil(width / 128) * 32));
+}
+
 export function planNorm(op: NormOp, opIndex: number): Launch[] {
   if (op.rows === 0) return [];
   const blocks = Math.ceil(op.width / blockInputs);
@@ -95,7 +100,7 @@ export function planNorm(op: NormOp, opIndex: number): Launch[] {
       opIndex,
       'norm_rows',
       'NormParams',
-      { grid: [op.rows], threads: 256, sharedBytes: blocks * (blockInputs + 2) * 4 },
+      { grid: [op.rows], threads: normThreads(op.width), sharedBytes: blocks * (blockInputs + 2) * 4 },
       {
         rms: op.norm === 'rms' ? 1 : 0,
         width: op.width,
@@ -160,9 +165,57 @@ const attentionThreads = 512;
 /** Rows of the attention scratch, used only where a row's scores do not fit shared memory. */
 export const attentionScratchRows = 16;
 
+/** Rows up to which one row's positions are divided among several blocks of threads. */
+const fewRows = 8;
+const largestCluster = 8;
+const clusterThreads = 256;
+
+/** Few rows: a cluster for each row and head; null where the device has no clusters or its rows do not fit. */
+function clusterLaunch(op: AttentionOp, opIndex: number, facts: LaunchFacts): Launch | null {
+  const { cache } = op;
+  if (facts.architecture < 90 || op.rows > fewRows) return null;
+  const blocks = Math.ceil(cache.capacity / blockInputs);
+  const cluster = blocks > 4 ? largestCluster : blocks > 2 ? 4 : blocks;
+  const groups = Math.ceil(blocks / cluster);
+  const floats = cache.headDim + 33 + (groups + 1) * (cache.headDim + 1) + groups * blockInputs;
+  if (floats * 4 > facts.sharedBytes) return null;
+  return launch(
+    opIndex,
+    `attention_cluster_${cache.type}`,
+    'AttentionParams',
+    { grid: [op.rows * op.heads * cluster], threads: clusterThreads, sharedBytes: floats * 4, cluster },
+    attentionValues(op, 0, groups),
+  );
+}
+
+function attentionValues(
+  op: AttentionOp,
+  scratch: number,
+  groups: number,
+): ParameterValues<'AttentionParams'> {
+  const { cache } = op;
+  return {
+    rows: op.rows,
+    heads: op.heads,
+    positions: at(op.positions),
+    scale: Math.fround(op.scale),
+    query: at(op.query),
+    keys: at(cache.keys),
+    values: at(cache.values),
+    kvHeads: cache.kvHeads,
+    headDim: cache.headDim,
+    capacity: cache.capacity,
+    scratch,
+    out: at(op.out),
+    groups,
+  };
+}
+
 export function planAttention(op: AttentionOp, opIndex: number, facts: LaunchFacts): Launch[] {
   if (op.rows === 0) return [];
   const { cache } = op;
+  const cluster = clusterLaunch(op, opIndex, facts);
+  if (cluster !== null) return [cluster];
   const groups = Math.max(1, Math.floor(attentionThreads / cache.headDim));
   const fixedFloats = cache.headDim + 32 + (groups + 1) * (cache.headDim + 1);
   const inShared = (fixedFloats + cache.capacity) * 4 <= facts.sharedBytes;
@@ -177,21 +230,7 @@ export function planAttention(op: AttentionOp, opIndex: number, facts: LaunchFac
         threads: attentionThreads,
         sharedBytes: (fixedFloats + (inShared ? cache.capacity : 0)) * 4,
       },
-      {
-        rows: op.rows,
-        heads: op.heads,
-        positions: at(op.positions),
-        scale: Math.fround(op.scale),
-        query: at(op.query),
-        keys: at(cache.keys),
-        values: at(cache.values),
-        kvHeads: cache.kvHeads,
-        headDim: cache.headDim,
-        capacity: cache.capacity,
-        scratch: inShared ? 0 : at(op.scratch),
-        out: at(op.out),
-        groups,
-      },
+      attentionValues(op, inShared ? 0 : at(op.scratch), groups),
     ),
   ];
 }

@@ -1,6 +1,8 @@
+import { type StoredType, storedBytes } from '../../base/stored-type.js';
 import { type ActiveInputsOp, type ActiveOutputsOp, blockInputs, type CompactOp } from '../ops.js';
 import { at, type Launch, type LaunchFacts, launch, rowGroups, rowsVariant } from './launch.js';
-import { adjacentPairs, outputRowsShape, roundOf } from './plan-linear.js';
+import { outputRowsShape } from './plan-linear.js';
+import { roundOf } from './plan-linear-rows.js';
 
 export function planCompact(op: CompactOp, opIndex: number): Launch[] {
   return [
@@ -14,6 +16,57 @@ export function planCompact(op: CompactOp, opIndex: number): Launch[] {
   ];
 }
 
+/** Whether `count` adjacent weights can be read as one word in every row. */
+function adjacent(address: number, rowStride: number, type: StoredType, count: number): boolean {
+  return address % (count * storedBytes[type]) === 0 && rowStride % count === 0;
+}
+
+const directThreads = 640;
+/** Shared words of the block of threads that writes the set; cuda/active-set.cuh. */
+const compactWords = 1024 + 32;
+
+/** The active set and the product over it in one launch. */
+export function planActiveDirect(
+  compact: CompactOp,
+  op: ActiveInputsOp,
+  opIndex: number,
+  facts: LaunchFacts,
+): Launch {
+  const variant = rowsVariant(op.rows);
+  const { type, rowStride } = op.matrix;
+  const [lanes, perLane] = adjacent(at(op.matrix.span), rowStride, type, 4) ? [16, 4] : [32, 1];
+  const columns = lanes * perLane;
+  const blocks = Math.ceil(compact.width / blockInputs);
+  const turns = Math.ceil((blocks * lanes) / directThreads);
+  const threads = Math.ceil((Math.ceil(blocks / turns) * lanes) / 32) * 32;
+  const fixedBytes = ((threads / lanes) * (variant + 1) * blockInputs + blocks + variant * columns) * 4;
+  const blocksPerRound = roundOf(blocks, facts.sharedBytes - fixedBytes, variant * columns * 4);
+  return launch(
+    opIndex,
+    `active_direct_${type}_r${variant}_${lanes}x${perLane}`,
+    'ActiveDirectParams',
+    {
+      grid: [Math.ceil(op.outputs / columns) + 1],
+      threads,
+      sharedBytes: Math.max(compactWords * 4, fixedBytes + blocksPerRound * variant * columns * 4),
+    },
+    {
+      rows: op.rows,
+      x: at(op.x),
+      width: compact.width,
+      active: at(op.active),
+      matrix: at(op.matrix.span),
+      rowStride,
+      outputs: op.outputs,
+      out: at(op.out),
+      continues: op.continues ? 1 : 0,
+      bias: at(op.bias),
+      residual: at(op.residual),
+      blocksPerRound,
+    },
+  );
+}
+
 const activeWarps = { 1: 16, 2: 16, 4: 16, 8: 16 } as const;
 
 /** Groups of 8 rows one after the other: a set is the union over all rows, so each group reads it whole. */
@@ -21,7 +74,7 @@ export function planActiveInputs(op: ActiveInputsOp, opIndex: number, facts: Lau
   if (op.outputs === 0) return [];
   const neuronBlocks = Math.max(1, Math.ceil(op.xStride / blockInputs));
   const { type, rowStride } = op.matrix;
-  const perLane = type !== 'f32' && adjacentPairs(at(op.matrix.span), rowStride, type) ? 2 : 1;
+  const perLane = type !== 'f32' && adjacent(at(op.matrix.span), rowStride, type, 2) ? 2 : 1;
   const columns = 32 * perLane;
   return rowGroups(op.rows).map(([begin, rows]) => {
     const variant = rowsVariant(rows);

@@ -45,6 +45,7 @@ export async function openSession(
   prepared: PreparedModel,
   placement: Placement,
   profile?: ActivationProfile,
+  hostBudgetBytes = Infinity,
 ) {
   const records: TraceRecord[] = [];
   const ledger = new Ledger(new MoveTrace((record) => records.push(record)).record);
@@ -53,6 +54,7 @@ export async function openSession(
     backend,
     prepared,
     ledger,
+    hostBudgetBytes,
     ...(profile === undefined ? {} : { profile }),
   });
   const { description } = prepared;

@@ -1,6 +1,9 @@
 import { Command } from '@commander-js/extra-typings';
+import { labArchiveCommand } from './lab-archive-command.js';
+import { labAuditCommand } from './lab-audit-command.js';
 import { labFreezeCommand } from './lab-freeze.js';
 import { labInitCommand } from './lab-init.js';
+import { labReportCommand } from './lab-report-command.js';
 import { labResumeCommand, labRunCommand } from './lab-run.js';
 import { labShowCommand } from './lab-show.js';
 
@@ -11,5 +14,8 @@ export function labCommand() {
     .addCommand(labFreezeCommand())
     .addCommand(labRunCommand())
     .addCommand(labResumeCommand())
-    .addCommand(labShowCommand());
+    .addCommand(labShowCommand())
+    .addCommand(labArchiveCommand())
+    .addCommand(labAuditCommand())
+    .addCommand(labReportCommand());
 }

@@ -1,0 +1,164 @@
+import type { Audit } from '../audit.js';
+import { type JudgedArchive, type JudgedPart, partSummary } from '../lab-receipt.js';
+import type { Protocol } from '../protocol-schema.js';
+import type { Block, Cell } from './document.js';
+import { bytesText } from './figures.js';
+import { statusText } from './verdict-sections.js';
+
+/** What was said before anything was measured. */
+export function designSection({ part }: JudgedPart): Block[] {
+  const { protocol } = part.protocol;
+  const { workload, schedule } = protocol;
+  const facts: [string, Cell][] = [
+    ['Protocol', protocol.name],
+    ['Frozen', protocol.frozen?.at ?? 'not frozen'],
+    ...(protocol.supersedes === undefined
+      ? []
+      : [['Supersedes', `${protocol.supersedes.digest}: ${protocol.supersedes.reason}`] as [string, Cell]]),
+    [
+      'Workload',
+      `${workload.kind}; ${part.manifest.items.length} items; at most ${workload.newTokens} new tokens a prompt`,
+    ],
+    [
+      'Order',
+      `${schedule.order === 'balanced' ? 'balanced' : 'spelled out'}; ${schedule.blocks} blocks; ${schedule.warmUps} warm-ups an arm; seed ${schedule.seed}`,
+    ],
+    ['Isolation', protocol.isolation],
+  ];
+  return [
+    { kind: 'heading', level: 2, text: 'Design' },
+    { kind: 'facts', facts },
+    {
+      kind: 'table',
+      caption: 'Arms, as the protocol states them',
+      head: ['Arm', 'Group', 'Configuration'],
+      rows: [
+        ...protocol.arms.map((arm) => [arm.name, arm.group, armText(arm)]),
+        ...(protocol.reference === undefined
+          ? []
+          : [
+              [
+                `${protocol.reference.arm.name} (reference, ${protocol.reference.when})`,
+                protocol.reference.arm.group,
+                armText(protocol.reference.arm),
+              ],
+            ]),
+      ],
+    },
+  ];
+}
+
+function armText(arm: Protocol['arms'][number]): string {
+  if (arm.kind === 'command') return `command: ${arm.command.join(' ')}`;
+  return `policy ${arm.policy}, backend ${arm.backend} (${arm.kernels}), ${arm.threads} threads, KV ${arm.kv}, budget ${arm.budget}`;
+}
+
+/** What did not go as scheduled, and every failure, kept. */
+export function deviationSection({ run, attempts }: JudgedArchive): Block[] {
+  const { deviations, violations } = run.evaluation;
+  const failures = run.part.records.flatMap((record) => {
+    if (record.kind !== 'trial' || record.error === null) return [];
+    return [`Record ${record.sequence} (${record.slot.arm}): ${record.error.message} [${record.error.code}]`];
+  });
+  const ended = run.selection.ended?.error;
+  const items = [
+    ...violations.map((text) => `Violation: ${text}`),
+    ...deviations,
+    ...failures,
+    ...(ended === null || ended === undefined
+      ? []
+      : [`The run ended with: ${ended.message} [${ended.code}]`]),
+  ];
+  return [
+    { kind: 'heading', level: 2, text: 'Deviations and failures' },
+    items.length === 0
+      ? { kind: 'paragraph', text: 'None: every trial ran once, in its place.' }
+      : { kind: 'list', items },
+    ...(attempts.length === 0
+      ? []
+      : [
+          {
+            kind: 'table',
+            caption: 'Earlier attempts, kept with their records',
+            head: ['Attempt', 'Began', 'Records', 'How it ended', 'Verdict'],
+            figures: [2],
+            rows: attempts.map((attempt, index) => {
+              const { startedAt, records, status, verdict } = partSummary(attempt);
+              return [String(index + 1), startedAt, String(records), statusText(status), { verdict }];
+            }),
+          } as const,
+        ]),
+  ];
+}
+
+export function nonClaimSection({ part }: JudgedPart): Block[] {
+  return [
+    { kind: 'heading', level: 2, text: 'What this does not show' },
+    { kind: 'list', items: part.protocol.protocol.nonClaims },
+  ];
+}
+
+export function environmentSection({ part, selection }: JudgedPart): Block[] {
+  const { environment, program } = part.manifest;
+  const trial = selection.blocks
+    .find((block) => block !== null)
+    ?.values()
+    .next().value;
+  return [
+    { kind: 'heading', level: 2, text: 'Environment' },
+    {
+      kind: 'facts',
+      facts: [
+        ['Program', program.name],
+        ['Machine', `${environment.platform} ${environment.architecture}, ${environment.processor}`],
+        ['Processors', String(environment.processors)],
+        ['Memory', bytesText(BigInt(environment.memoryBytes))],
+        ['Node.js', environment.node],
+        ['Lease', environment.lease.join(', ')],
+        ['Kernels of the first trial', trial?.arm.kernels ?? 'not known'],
+        ['Began', part.manifest.startedAt],
+        ['Ended', selection.ended?.at ?? 'not recorded'],
+      ],
+    },
+  ];
+}
+
+/** Digests, and what was checked of them. */
+export function digestSection({ run, noise }: JudgedArchive, audit: Audit | null): Block[] {
+  const { part } = run;
+  const subjects = Object.entries(part.manifest.subjects).flatMap(([arm, list]) =>
+    list.map(({ name, sha256 }): [string, Cell] => [`${arm}: ${name}`, { code: sha256 }]),
+  );
+  return [
+    { kind: 'heading', level: 2, text: 'Digests' },
+    {
+      kind: 'paragraph',
+      text:
+        audit === null
+          ? 'This report was made from the folder of a run, and vouches for nothing: archive it, and audit the archive.'
+          : auditText(audit),
+    },
+    {
+      kind: 'facts',
+      facts: [
+        ...(audit === null ? [] : [['Archive', { code: audit.archive.sha256 }] as [string, Cell]]),
+        ['Protocol', { code: part.protocol.digest }],
+        ['Manifest', { code: part.manifestDigest }],
+        ['Last record', { code: part.headDigest }],
+        ...(noise === null
+          ? []
+          : [['A/A run, last record', { code: noise.part.headDigest }] as [string, Cell]]),
+        ['Program', { code: part.manifest.program.sha256 }],
+        ...subjects,
+      ],
+    },
+  ];
+}
+
+function auditText({ holds, checks, broken }: Audit): string {
+  if (!holds) return `The audit found the archive BROKEN: ${broken?.problem ?? 'unknown'}.`;
+  const unchecked = checks.filter(({ verdict }) => verdict === 'unchecked').length;
+  const open =
+    unchecked === 0 ? '' : ` ${unchecked} signature checks were left out, because no key was given.`;
+  return `The archive was audited when this report was made: its digests hold and every verdict was recomputed from the raw records.${open} That proves the consistency of records and verdicts; times, bytes and peaks rest on whoever signed.`;
+}

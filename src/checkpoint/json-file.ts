@@ -1,6 +1,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { InputError } from '../base/errors.js';
+import { failureReason } from '../base/failure-reason.js';
 import { type JsonValue, parseJson } from '../base/json.js';
 import { notAFile } from './weight-file.js';
 
@@ -30,7 +31,7 @@ export async function readJsonFile(directory: string, name: string): Promise<Jso
     if (code === 'ENOENT' || code === 'ENOTDIR') return null;
     throw new InputError(
       'file-unreadable',
-      `Reading "${name}" failed: ${code ?? String(cause)}`,
+      `Reading "${name}" failed: ${failureReason(cause)}`,
       { file: name },
       { cause },
     );

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
 import { InputError, UsageError } from '../base/errors.js';
+import { failureReason } from '../base/failure-reason.js';
 import { parseJson } from '../base/json.js';
 
 /** A prompt as text, which the tokenizer turns into ids, or as ids that are used as given. */
@@ -47,7 +48,7 @@ function decodePrompt(bytes: Uint8Array, name: string): string {
   if (byteOffset !== null) {
     throw new InputError(
       'prompt-invalid-utf8',
-      `Reading the prompt "${name}" failed: the byte at offset ${byteOffset} is not UTF-8`,
+      `Reading the text "${name}" failed: the byte at offset ${byteOffset} is not UTF-8`,
       { file: name, byteOffset },
     );
   }
@@ -122,10 +123,9 @@ async function readBytes(path: string): Promise<Uint8Array> {
   try {
     return await readFile(path);
   } catch (cause) {
-    const code = (cause as NodeJS.ErrnoException).code ?? String(cause);
     throw new InputError(
       'prompt-file-unreadable',
-      `Reading the prompt "${path}" failed: ${code === 'ENOENT' ? 'the file does not exist' : code}`,
+      `Reading the text "${path}" failed: ${failureReason(cause)}`,
       { file: path },
       { cause },
     );

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { writeFileAtomic } from '../base/atomic-file.js';
 import { InputError, InterruptedError } from '../base/errors.js';
+import { failureReason } from '../base/failure-reason.js';
 
 /** A file of a checkpoint as receipts and manifests name it. */
 export interface SourceFile {
@@ -122,7 +123,7 @@ async function openSource(folder: string, name: string) {
   } catch (cause) {
     throw new InputError(
       'file-missing',
-      `Cannot hash "${name}" of "${folder}": ${cause instanceof Error ? cause.message : String(cause)}`,
+      `Cannot hash "${name}" of "${folder}": ${failureReason(cause)}`,
       { file: name, folder },
       { cause },
     );

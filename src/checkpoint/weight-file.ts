@@ -1,6 +1,7 @@
 import { constants, type FileHandle, open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ExecutionError, InputError } from '../base/errors.js';
+import { failureReason } from '../base/failure-reason.js';
 
 /**
  * An open file of a checkpoint, read by position and never as a whole. Symbolic links are followed, as hub snapshots
@@ -48,7 +49,7 @@ async function openRegular(path: string, name: string): Promise<FileHandle> {
       missing ? 'file-missing' : 'file-unreadable',
       missing
         ? `Opening "${name}" failed: the file is absent from the checkpoint folder`
-        : `Opening "${name}" failed: ${code ?? String(cause)}`,
+        : `Opening "${name}" failed: ${failureReason(cause)}`,
       { file: name, path },
       { cause },
     );

@@ -18,10 +18,12 @@ function integer(flag: string, least: number): (text: string) => number {
   };
 }
 
-function decimal(flag: string): (text: string) => number {
+/** A decimal number for which `holds`, which `wanted` puts into words. */
+function decimal(flag: string, holds: (value: number) => boolean, wanted: string): (text: string) => number {
   return (text) => {
-    if (/^\d+(\.\d+)?$/.test(text)) return Number(text);
-    throw badOption(flag, text, 'a decimal number that is not negative, such as 0.8');
+    const value = Number(text);
+    if (/^\d+(\.\d+)?$/.test(text) && holds(value)) return value;
+    throw badOption(flag, text, wanted);
   };
 }
 
@@ -33,7 +35,10 @@ function oneOf<const Name extends string>(flag: string, names: readonly Name[]):
   };
 }
 
-const collect = (text: string, earlier: readonly string[] = []): string[] => [...earlier, text];
+function stopTexts(text: string, earlier: readonly string[] = []): string[] {
+  if (text === '') throw badOption('--stop', text, 'text that is not empty');
+  return [...earlier, text];
+}
 
 /** The flags, each defined once; commands pick what can take effect in them. */
 export const flags = {
@@ -81,22 +86,24 @@ export const flags = {
       .argParser(integer('--max-new-tokens', 1))
       .default(128),
   temperature: () =>
-    new Option('--temperature <t>', '0 is greedy').argParser(decimal('--temperature')).default(0),
+    new Option('--temperature <t>', '0 is greedy')
+      .argParser(decimal('--temperature', () => true, 'a decimal number that is not negative, such as 0.8'))
+      .default(0),
   topK: () =>
     new Option('--top-k <k>', 'keep the k likeliest; 0 keeps all')
       .argParser(integer('--top-k', 0))
       .default(0),
   topP: () =>
     new Option('--top-p <p>', 'keep the likeliest that reach p; 1 keeps all')
-      .argParser(decimal('--top-p'))
+      .argParser(decimal('--top-p', (p) => p > 0 && p <= 1, 'a decimal number above 0 and at most 1'))
       .default(1),
   minP: () =>
     new Option('--min-p <p>', 'keep those of p times the likeliest; 0 keeps all')
-      .argParser(decimal('--min-p'))
+      .argParser(decimal('--min-p', (p) => p <= 1, 'a decimal number from 0 to 1'))
       .default(0),
   seed: () => new Option('--seed <n>', 'seed of the sampler').argParser(integer('--seed', 0)),
   stop: () =>
-    new Option('--stop <text>', 'end at this text (repeatable)').argParser(collect).default([] as string[]),
+    new Option('--stop <text>', 'end at this text (repeatable)').argParser(stopTexts).default([] as string[]),
   ignoreEos: () => new Option('--ignore-eos', 'go on past end-of-sequence tokens'),
   receipt: () => new Option('--receipt <file>', 'write a receipt of the run (.intoto.jsonl)'),
   sign: () => new Option('--sign <key.pem>', 'sign the receipt with this Ed25519 private key'),

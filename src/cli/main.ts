@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command, CommanderError, type CommandUnknownOpts } from '@commander-js/extra-typings';
-import { exitCodes, UsageError } from '../base/errors.js';
+import { exitCodes, SetupError, UsageError } from '../base/errors.js';
+import { failureReason } from '../base/failure-reason.js';
 import { packageRoot } from '../receipt/program.js';
 import { type CommandEntry, commandEntries } from './commands.js';
 import { raiseExitCode } from './exit-code.js';
@@ -9,7 +10,7 @@ import { reportFailure } from './failure.js';
 
 /** Runs the command line and sets the process's exit code (docs/formats/exit-codes.md). */
 export async function main(argv: readonly string[]): Promise<void> {
-  surviveClosedOutputs();
+  surviveLostOutputs();
   const json = argv.includes('--json');
   try {
     const program = await createProgram(argv, json);
@@ -55,17 +56,24 @@ function complaint({ code, message }: CommanderError): UsageError {
 }
 
 /**
- * A reader that closed standard output (`| head`) ends a command early, without a stack trace: exit code 130. Nobody
- * reads what goes to a closed standard error, which changes no result.
+ * A reader that closed standard output (`| head`) ends a command early, without a stack trace: exit code 130. What
+ * cannot be written otherwise (a file on a full disk) is a failure that is told once. Nobody reads what goes to a lost
+ * standard error, which changes no result.
  */
-function surviveClosedOutputs(): void {
+function surviveLostOutputs(): void {
+  let told = false;
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE') throw error;
-    raiseExitCode(exitCodes.interrupted);
+    if (error.code === 'EPIPE') raiseExitCode(exitCodes.interrupted);
+    // Every later write fails again; and an object on standard output is what failed, so the words are plain
+    else if (!told) raiseExitCode(reportFailure(lostOutput(error), false));
+    told = true;
   });
-  process.stderr.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE') throw error;
-  });
+  process.stderr.on('error', () => {});
+}
+
+function lostOutput(cause: NodeJS.ErrnoException): SetupError {
+  const reason = `Cannot write to standard output: ${failureReason(cause)}`;
+  return new SetupError('output-lost', reason, { system: cause.code ?? null }, { cause });
 }
 
 function packageVersion(): string {

@@ -33,14 +33,14 @@ export function scoreCommand() {
       const terminal = openTerminal(given);
       const progress = new Progress(terminal);
       const text = await readTextFile(given.text);
+      if (text.length === 0)
+        throw new UsageError('empty-text', `Cannot score "${given.text}": it is empty, want text`);
       const { signal, dispose } = interruption();
       const hooks = sessionHooks(terminal, progress, signal, null);
       const session = await openModel({ ...sessionOptionsOf(given), logitsRows: scoreRows }, hooks);
       try {
         progress.stop();
         if (session.tokenizer === null) throw session.tokenizerProblem!;
-        if (text.length === 0)
-          throw new UsageError('empty-text', `Cannot score "${given.text}": it is empty, want text`);
         const score = await scoreTokens(
           session,
           session.tokenizer.encode(text, { addSpecialTokens: false }),

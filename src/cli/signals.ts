@@ -1,7 +1,7 @@
 import { exitCodes } from '../base/errors.js';
 
 /**
- * Aborts on the first SIGINT or SIGTERM, and when standard output is closed by its reader; a second SIGINT ends the
+ * Aborts on the first SIGINT or SIGTERM, and when standard output is lost; a second SIGINT ends the
  * process at once.
  */
 export function interruption(): { signal: AbortSignal; dispose(): void } {
@@ -10,7 +10,7 @@ export function interruption(): { signal: AbortSignal; dispose(): void } {
     if (controller.signal.aborted) process.exit(exitCodes.interrupted);
     controller.abort();
   };
-  // What else a closed output means is said in main.ts
+  // What else a lost output means is said in main.ts
   const onOutputError = (): void => controller.abort();
   process.on('SIGINT', onSignal);
   process.on('SIGTERM', onSignal);

@@ -2,6 +2,7 @@ import { readFile, stat } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { Command } from '@commander-js/extra-typings';
 import { exitCodes, InputError, SetupError } from '../base/errors.js';
+import { failureReason } from '../base/failure-reason.js';
 import { parsePublicKey } from '../receipt/dsse.js';
 import { type Claim, verifyReceipt } from '../receipt/verify.js';
 import { raiseExitCode } from './exit-code.js';
@@ -62,10 +63,9 @@ async function readInput(path: string, what: string): Promise<Buffer> {
   try {
     return await readFile(path);
   } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause);
     throw new InputError(
       'unreadable-file',
-      `Cannot read the ${what} "${path}": ${reason}`,
+      `Cannot read the ${what} "${path}": ${failureReason(cause)}`,
       { path },
       { cause },
     );

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { writeFilesAtomic } from '../base/atomic-files.js';
 import { InputError, UsageError } from '../base/errors.js';
+import { failureReason } from '../base/failure-reason.js';
 import type { Session } from '../generate/session.js';
 import { parsePrivateKey } from '../receipt/dsse.js';
 import { type RunFacts, runPredicate, sessionSubjects } from '../receipt/run-record.js';
@@ -24,10 +25,10 @@ export async function checkReceiptFlags(flags: ReceiptFlags): Promise<string | n
     );
   }
   if (flags.sign === undefined) return null;
-  const pem = await readFile(flags.sign, 'utf8').catch((cause: Error) => {
+  const pem = await readFile(flags.sign, 'utf8').catch((cause: unknown) => {
     throw new InputError(
       'unreadable-file',
-      `Cannot read the private key "${flags.sign}": ${cause.message}`,
+      `Cannot read the private key "${flags.sign}": ${failureReason(cause)}`,
       {},
       { cause },
     );

@@ -5,6 +5,7 @@ import { createInterface } from 'node:readline';
 import { z } from 'zod';
 import type { Op } from '../backend/ops.js';
 import { InputError } from '../base/errors.js';
+import { failureReason } from '../base/failure-reason.js';
 import { parseJson } from '../base/json.js';
 import type { OpRecord } from './op-recorder.js';
 
@@ -101,7 +102,7 @@ async function readRecords(directory: string): Promise<Map<string, OpRecord>> {
     ) {
       throw new InputError(
         'unreadable-file',
-        `Cannot read the op trace "${path}": ${cause.message}`,
+        `Cannot read the op trace "${path}": ${failureReason(cause)}`,
         { path },
         { cause },
       );
@@ -139,10 +140,9 @@ async function readValues(directory: string, record: OpRecord): Promise<Float32A
     if (bytesRead < bytes.length) throw new Error(`it ends after ${record.byteOffset + bytesRead} bytes`);
     return new Float32Array(bytes.buffer);
   } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause);
     throw new InputError(
       'unreadable-file',
-      `Cannot read the op values "${path}": ${reason}`,
+      `Cannot read the op values "${path}": ${failureReason(cause)}`,
       { path },
       { cause },
     );

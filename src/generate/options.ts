@@ -41,7 +41,7 @@ export function generateOptions(given: Partial<GenerateOptions> = {}): GenerateO
   const options = { ...defaultGenerateOptions, ...givenOptions(given, known) };
   const check = (name: keyof GenerateOptions, holds: boolean, wanted: string): void => {
     if (holds) return;
-    throw new UsageError('bad-option', `Cannot use ${name} ${String(options[name])}: want ${wanted}`, {
+    throw new UsageError('bad-option', `Cannot use "${name}" ${shown(options[name])}: want ${wanted}`, {
       option: name,
       value: String(options[name]),
     });
@@ -85,4 +85,9 @@ export function generateOptions(given: Partial<GenerateOptions> = {}): GenerateO
     );
   }
   return Object.freeze({ ...options, stop: Object.freeze([...options.stop]) });
+}
+
+/** A refused value as it was given: strings and lists in quotes, numbers that JSON lacks as they print. */
+function shown(value: unknown): string {
+  return typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value));
 }

@@ -232,5 +232,5 @@ function timesAddUp({ times }: RunPredicate): boolean {
 }
 
 function malformed(name: string, why: string, cause?: unknown): TamperedError {
-  return new TamperedError('malformed-receipt', `Cannot verify ${name}: ${why}`, { name }, { cause });
+  return new TamperedError('malformed-receipt', `Cannot verify "${name}": ${why}`, { name }, { cause });
 }

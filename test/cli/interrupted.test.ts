@@ -213,3 +213,17 @@ describe.skipIf(shell === undefined)('a full disk (by a limit on file sizes)', (
     if (flag !== '--trace') expect(readFileSync(join(folder, 'out', 'file'), 'utf8')).toBe('earlier');
   });
 });
+
+describe('standard output on a full disk', () => {
+  test.skipIf(!existsSync('/dev/full'))('is one error in words, exit code 3 (needs /dev/full)', async () => {
+    await waybillJson(['generate', '-m', draft, '-p', 'Once', '-n', '4']);
+    for (const args of [long, ['inspect', '-m', draft, '--json'], ['doctor']]) {
+      const { code, stderr } = await waybill([...args], { shell: 'exec >/dev/full;' });
+      expect(stderr).not.toMatch(noStack);
+      expect(stderr.match(/^waybill: .*$/gm)?.[0]).toBe(
+        'waybill: Cannot write to standard output: the disk is full [output-lost]',
+      );
+      expect(code).toBe(3);
+    }
+  });
+});

@@ -54,7 +54,7 @@ export function labInitCommand() {
                 saltedSha256: await saltedPromptDigest(given.prompts),
               },
         threads,
-        budgetBytes: await smallestBudget(directory, config.maxPositions, threads),
+        budgetBytes: await budgetWithoutRows(directory, config.maxPositions, threads),
       });
       await writeFileAtomic(file, text, { replace: false });
       terminal.print(`wrote ${file}; change it, then: waybill lab freeze ${file}\n`);
@@ -62,14 +62,14 @@ export function labInitCommand() {
     });
 }
 
-/** The least that both arms of the template need. */
-async function smallestBudget(model: string, maxPositions: number, threads: number): Promise<number> {
-  let bytes = 0;
-  for (const policy of ['stream', 'packets'] as const) {
-    const contextPositions = templatePositions(maxPositions);
+/** Room for everything but the rows that packets are about. */
+async function budgetWithoutRows(model: string, maxPositions: number, threads: number): Promise<number> {
+  const contextPositions = templatePositions(maxPositions);
+  const placementOf = async (policy: 'stream' | 'packets') => {
     const plan = await planSession({ model, policy, threads, contextPositions, prefillChunk: templateChunk });
-    bytes = Math.max(bytes, plan.placement.minimumBytes);
     await closePlan(plan);
-  }
-  return bytes;
+    return plan.placement;
+  };
+  // A stream without a limit holds all but those rows
+  return Math.max((await placementOf('stream')).totalBytes, (await placementOf('packets')).minimumBytes);
 }

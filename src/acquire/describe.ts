@@ -3,6 +3,8 @@ import type { Arrangement, ArrangeRequest } from './arrangement.js';
 import type { RowExpectation } from './expected-rows.js';
 import { expectedBytes } from './moved-bytes.js';
 import type {
+  LinkRates,
+  MovedPerToken,
   PlacedMatrix,
   PlacedTable,
   Placement,
@@ -27,12 +29,7 @@ export function describePlacement(
   const { survey, policy } = arranging;
   const { link } = request;
   const moved = expectedBytes(arranging, arrangement, expectation);
-  const predictedMsPerToken =
-    link === undefined
-      ? null
-      : (moved.denseDecodeBytes / link.denseBytesPerSecond +
-          (moved.expectedPacketBytes + moved.embeddingBytes) / link.rowBytesPerSecond) *
-        1000;
+  const predictedMsPerToken = link === undefined ? null : linkMilliseconds(moved, link, policy);
   return deepFreeze({
     policy: request.policy,
     regime: regimeOf(arranging, arrangement),
@@ -53,6 +50,15 @@ export function describePlacement(
     notes: placementNotes(arranging, arrangement),
     predictedMsPerToken,
   } satisfies Placement);
+}
+
+/** Extents are read at the rate of long pieces. */
+function linkMilliseconds(moved: MovedPerToken, link: LinkRates, policy: AcquisitionPolicy): number {
+  const extents = rowPathOf(policy) === 'extents' ? moved.expectedPacketBytes : 0;
+  const rows = moved.expectedPacketBytes - extents + moved.embeddingBytes;
+  const seconds =
+    (moved.denseDecodeBytes + extents) / link.denseBytesPerSecond + rows / link.rowBytesPerSecond;
+  return seconds * 1000;
 }
 
 function plannedRetention({ retention }: ArrangeRequest): PlannedRetention | null {

@@ -8,7 +8,8 @@ import type { PassKind } from './weight-source.js';
  * `early`: guesses are fetched from the begin of a layer on, beside its attention and first projection. `late`: the same
  * guesses when the active set is known, as the control that shows what the overlap is worth.
  */
-export type ForecastTiming = 'early' | 'late';
+export const forecastTimings = ['early', 'late'] as const;
+export type ForecastTiming = (typeof forecastTimings)[number];
 
 /** Where guessed rows land. */
 export interface GuessRoom {

@@ -6,6 +6,16 @@ export type Retention =
   | { readonly kind: 'lru'; readonly rowsPerMatrix: number }
   | { readonly kind: 'hot'; readonly profile: ActivationProfile };
 
+/** The forms of `--retain`. */
+export const retainForms = 'lru:<rows a layer> or hot:auto';
+
+/** Reads `--retain`: places of an LRU, or `hot` for a set that a profile is to choose; null where it is neither. */
+export function parseRetain(text: string): { kind: 'lru'; rowsPerMatrix: number } | { kind: 'hot' } | null {
+  if (text === 'hot:auto') return { kind: 'hot' };
+  const rows = /^lru:([1-9]\d{0,8})$/.exec(text)?.[1];
+  return rows === undefined ? null : { kind: 'lru', rowsPerMatrix: Number(rows) };
+}
+
 /** Rows a matrix that an LRU has places for. */
 export function lruShares(
   fed: readonly SurveyedMatrix[],

@@ -34,6 +34,11 @@ export const commandEntries: readonly CommandEntry[] = [
     load: async () => (await import('./score-command.js')).scoreCommand(),
   },
   {
+    name: 'profile',
+    description: 'record which rows a text needs, for hot sets and better predictions',
+    load: async () => (await import('./profile-command.js')).profileCommand(),
+  },
+  {
     name: 'diff',
     description: 'compare two runs recorded with --trace-ops: the first differing layer, op and index',
     load: async () => (await import('./diff-command.js')).diffCommand(),

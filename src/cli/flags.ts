@@ -1,5 +1,7 @@
 import { Option } from '@commander-js/extra-typings';
+import { forecastTimings } from '../acquire/forecast-way.js';
 import { policyNames } from '../acquire/policy.js';
+import { retainForms } from '../acquire/retain-rows.js';
 import { parseByteSize } from '../base/byte-size.js';
 import { UsageError } from '../base/errors.js';
 
@@ -61,6 +63,14 @@ export const flags = {
     ),
   policy: () =>
     new Option('--policy <name>', `how second-projection weights come: ${policyNames.join(', ')}`),
+  retain: () =>
+    new Option('--retain <what>', `rows that policy "retention" keeps: ${retainForms} (default: lru:1024)`),
+  profile: () => new Option('--profile <file>', 'activation profile, as "waybill profile" writes it'),
+  forecast: () =>
+    new Option(
+      '--forecast <timing>',
+      'when policy "forecast" fetches its guesses: early, late (a control)',
+    ).argParser(oneOf('--forecast', forecastTimings)),
   backend: () =>
     new Option('--backend <name>', 'where arithmetic happens: cpu, oracle')
       .argParser(oneOf('--backend', ['cpu', 'oracle']))

@@ -10,6 +10,7 @@ export interface OutputFlags {
   readonly logits?: string | undefined;
   readonly trace?: string | undefined;
   readonly traceOps?: string | undefined;
+  readonly output?: string | undefined;
 }
 
 interface Output {
@@ -22,7 +23,7 @@ interface Output {
  * not fail on a folder that was never there.
  * @throws UsageError `same-file`, `not-a-file`; SetupError `no-such-folder`, `not-a-folder`, `not-writable`
  */
-export async function checkOutputs({ receipt, logits, trace, traceOps }: OutputFlags): Promise<void> {
+export async function checkOutputs({ receipt, logits, trace, traceOps, output }: OutputFlags): Promise<void> {
   const files: Output[] = [
     ...(receipt === undefined
       ? []
@@ -32,6 +33,7 @@ export async function checkOutputs({ receipt, logits, trace, traceOps }: OutputF
         ]),
     ...(logits === undefined ? [] : [{ flag: '--logits', path: logits }]),
     ...(trace === undefined ? [] : [{ flag: '--trace', path: trace }]),
+    ...(output === undefined ? [] : [{ flag: '--output', path: output }]),
   ];
   const records =
     traceOps === undefined

@@ -1,4 +1,5 @@
 import { Command } from '@commander-js/extra-typings';
+import { comparePolicies, type PricedPolicy } from '../acquire/compare.js';
 import type { Placement, WeightPath } from '../acquire/placement.js';
 import { formatByteSize } from '../base/byte-size.js';
 import { measureLinkRates } from '../generate/link-rates.js';
@@ -6,6 +7,7 @@ import { closePlan, planSession, type SessionPlan } from '../generate/session.js
 import { runtimeAllowanceBytes } from '../memory/runtime-allowance.js';
 import { flags } from './flags.js';
 import { plainTable } from './plain-table.js';
+import { policyTable } from './policy-table.js';
 import { Progress } from './progress.js';
 import { sessionHooks, sessionOptionsOf } from './session-flags.js';
 import { interruption } from './signals.js';
@@ -19,12 +21,16 @@ export function planCommand() {
     .addOption(flags.prepared())
     .addOption(flags.budget())
     .addOption(flags.policy())
+    .addOption(flags.retain())
+    .addOption(flags.profile())
+    .addOption(flags.forecast())
     .addOption(flags.backend())
     .addOption(flags.kernels())
     .addOption(flags.threads())
     .addOption(flags.kv())
     .addOption(flags.ctxSize())
     .addOption(flags.prefillChunk())
+    .option('--compare', 'price every policy under the same budget')
     .addOption(flags.json())
     .addOption(flags.quiet())
     .action(async (given) => {
@@ -38,9 +44,15 @@ export function planCommand() {
       const plan = await planSession(sessionOptionsOf(given), hooks);
       try {
         progress.stop();
-        terminal.print(planText(plan));
+        const compared = given.compare === true ? comparePolicies(plan.request) : null;
+        terminal.print(compared === null ? planText(plan) : compareText(plan, compared));
         if (terminal.json)
-          terminal.printJson({ placement: plan.placement, kv: plan.kvShape, backend: plan.backend.info });
+          terminal.printJson({
+            placement: plan.placement,
+            kv: plan.kvShape,
+            backend: plan.backend.info,
+            ...(compared === null ? {} : { policies: compared }),
+          });
       } finally {
         await closePlan(plan);
         dispose();
@@ -65,6 +77,23 @@ const regimeNames: Record<Placement['regime'], string> = {
   B: 'first projections move too, in part or whole',
   A: 'attention moves too',
 };
+
+function compareText(
+  { options, placement, prepared }: SessionPlan,
+  compared: readonly PricedPolicy[],
+): string {
+  const { budgetBytes, moved, predictedMsPerToken } = placement;
+  const lines = [
+    `model      ${options.model}`,
+    `budget     ${budgetBytes === null ? 'none' : bytesText(budgetBytes)}`,
+    `activity   ${(moved.activeShare * 100).toFixed(1)} % of neurons (${moved.activeShareSource})`,
+  ];
+  if (predictedMsPerToken !== null)
+    lines.push(
+      `ms         for what moves, at the rates just read from "${prepared.weightsFile.path}"; arithmetic comes on top`,
+    );
+  return `${lines.join('\n')}\n\n${policyTable(compared)}`;
+}
 
 function planText({ placement, options, backend, prepared }: SessionPlan): string {
   const { budgetBytes, totalBytes, minimumBytes, moved } = placement;

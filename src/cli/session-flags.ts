@@ -13,6 +13,9 @@ export interface SessionFlags {
   readonly prepared?: string | undefined;
   readonly budget?: number | undefined;
   readonly policy?: string | undefined;
+  readonly retain?: string | undefined;
+  readonly profile?: string | undefined;
+  readonly forecast?: SessionOptions['forecast'] | undefined;
   readonly backend: SessionOptions['backend'];
   readonly kernels: SessionOptions['kernels'];
   readonly threads?: number | undefined;
@@ -38,12 +41,18 @@ export function sessionOptionsOf(
       'Cannot use --threads with --backend oracle: the oracle computes in one thread',
     );
   }
+  const chosen = policyOf(given.policy, policy);
+  requireEffect('--retain', given.retain, 'retention', chosen);
+  requireEffect('--forecast', given.forecast, 'forecast', chosen);
   return {
     model: given.model,
     revision: given.revision ?? null,
     prepared: given.prepared ?? null,
     budgetBytes: given.budget ?? Infinity,
-    policy: policyOf(given.policy, policy),
+    policy: chosen,
+    retain: given.retain ?? null,
+    profile: given.profile ?? null,
+    ...(given.forecast === undefined ? {} : { forecast: given.forecast }),
     backend: given.backend,
     kernels: given.kernels,
     ...(given.threads === undefined ? {} : { threads: given.threads }),
@@ -51,6 +60,15 @@ export function sessionOptionsOf(
     contextPositions: given.ctxSize ?? null,
     prefillChunk: given.prefillChunk,
   };
+}
+
+function requireEffect(flag: string, value: string | undefined, owner: PolicyName, policy: PolicyName): void {
+  if (value === undefined || policy === owner) return;
+  throw new UsageError(
+    'option-without-effect',
+    `Cannot use ${flag} ${value} with policy "${policy}": only policy "${owner}" has a use for it`,
+    { policy },
+  );
 }
 
 function policyOf(text: string | undefined, fallback: PolicyName): PolicyName {

@@ -1,6 +1,8 @@
 import { availableParallelism } from 'node:os';
+import { type ForecastTiming, forecastTimings } from '../acquire/forecast-way.js';
 import type { LinkRates } from '../acquire/placement.js';
 import { type PolicyName, policyNames } from '../acquire/policy.js';
+import { parseRetain, retainForms } from '../acquire/retain-rows.js';
 import { type BackendName, backendNames, type KernelChoice, kernelChoices } from '../backend/open.js';
 import { UsageError } from '../base/errors.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
@@ -22,6 +24,12 @@ export interface SessionOptions {
   /** Most bytes of page-locked host memory for what is not on the device; only backends with a device use it. */
   readonly hostBudgetBytes: number;
   readonly policy: PolicyName;
+  /** Of policy `retention`: `lru:<rows a layer>` or `hot:auto`; null: 1,024 rows used last. */
+  readonly retain: string | null;
+  /** File of a recorded activation profile (`waybill profile`); null: none. */
+  readonly profile: string | null;
+  /** Of policy `forecast`: when guesses are fetched. */
+  readonly forecast: ForecastTiming;
   readonly kv: 'f16' | 'f32';
   /** Positions of a sequence; null: all that the model knows. */
   readonly contextPositions: number | null;
@@ -62,6 +70,9 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
     budgetBytes: Infinity,
     hostBudgetBytes: Infinity,
     policy: 'phase',
+    retain: null,
+    profile: null,
+    forecast: 'early',
     kv: 'f16',
     contextPositions: null,
     clampContext: false,
@@ -84,6 +95,16 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
   oneOf('kernels', kernelChoices);
   oneOf('policy', policyNames);
   oneOf('kv', ['f16', 'f32']);
+  oneOf('forecast', forecastTimings);
+  const { retain } = options;
+  check('retain', retain === null || parseRetain(retain) !== null, retainForms);
+  if (retain === 'hot:auto' && options.profile === null) {
+    throw new UsageError(
+      'profile-needed',
+      'Cannot choose a hot set without a profile: record one with "waybill profile" and give it with --profile',
+      { retain },
+    );
+  }
   for (const name of ['threads', 'slots', 'prefillChunk', 'logitsRows'] as const) {
     check(name, Number.isSafeInteger(options[name]) && options[name] >= 1, 'an integer of at least 1');
   }

@@ -1,7 +1,10 @@
+import type { ActivationProfile } from '../acquire/activation-profile.js';
 import { openWeightSource } from '../acquire/open.js';
 import type { OpenedWeightSource } from '../acquire/placed-source.js';
 import type { LinkRates, Placement } from '../acquire/placement.js';
-import { planPlacement } from '../acquire/plan.js';
+import { type PlacementRequest, planPlacement } from '../acquire/plan.js';
+import { readProfile } from '../acquire/profile-file.js';
+import { parseRetain, type Retention } from '../acquire/retain-rows.js';
 import type { Backend } from '../backend/backend.js';
 import { openBackend } from '../backend/open.js';
 import type { OpObserver } from '../backend/pass.js';
@@ -36,6 +39,8 @@ export interface SessionPlan {
   readonly directory: string;
   readonly prepared: PreparedModel;
   readonly backend: Backend;
+  /** What the placement was planned from; other policies can be planned by it, too. */
+  readonly request: PlacementRequest;
   readonly placement: Placement;
   readonly kvShape: KvShape;
 }
@@ -173,7 +178,8 @@ export async function planSession(
       threads: options.threads,
     });
     const link = await hooks.measureLink?.(prepared);
-    return place(options, directory, prepared, backend, link);
+    const profile = options.profile === null ? null : await readProfile(options.profile, prepared);
+    return place(options, directory, prepared, backend, { link, profile });
   } catch (error) {
     await backend?.close();
     await prepared.close();
@@ -186,8 +192,10 @@ function place(
   directory: string,
   prepared: PreparedModel,
   backend: Backend,
-  link: LinkRates | undefined,
+  known: { readonly link: LinkRates | undefined; readonly profile: ActivationProfile | null },
 ): SessionPlan {
+  const { link, profile } = known;
+  const retain = retentionOf(options, profile);
   const { description } = prepared;
   const { config } = description;
   const capacity = contextPositions(options, config.maxPositions);
@@ -205,7 +213,7 @@ function place(
     capacity,
     parallelism: backend.parallelism,
   });
-  const placement = planPlacement({
+  const request: PlacementRequest = {
     description,
     tensor: (id) => prepared.tensor(id),
     policy: options.policy,
@@ -216,8 +224,12 @@ function place(
     ],
     maxRows: workspace.limits.maxRows,
     hostTier: backend.hostTier !== undefined,
+    forecast: options.forecast,
+    ...(retain === null ? {} : { retain }),
+    ...(profile === null ? {} : { profile }),
     ...(link === undefined ? {} : { link }),
-  });
+  };
+  const placement = planPlacement(request);
   if (placement.totalBytes > backend.addressableBytes) {
     throw new BudgetError(
       'beyond-addressable',
@@ -225,7 +237,13 @@ function place(
       { plannedBytes: placement.totalBytes, addressableBytes: backend.addressableBytes },
     );
   }
-  return { options, directory, prepared, backend, placement, kvShape };
+  return { options, directory, prepared, backend, request, placement, kvShape };
+}
+
+function retentionOf({ retain }: SessionOptions, profile: ActivationProfile | null): Retention | null {
+  const parsed = retain === null ? null : parseRetain(retain);
+  if (parsed === null || parsed.kind === 'lru') return parsed;
+  return profile === null ? null : { kind: 'hot', profile };
 }
 
 function contextPositions(options: SessionOptions, maxPositions: number): number {
@@ -260,6 +278,7 @@ export async function openSession(plan: SessionPlan, hooks: SessionHooks = {}): 
       backend,
       prepared,
       ledger,
+      ...(plan.request.profile === undefined ? {} : { profile: plan.request.profile }),
       hostBudgetBytes: options.hostBudgetBytes,
       onProgress: (done, total) => hooks.onProgress?.('loading weights', done, total),
       ...(hooks.signal === undefined ? {} : { signal: hooks.signal }),

@@ -11,6 +11,7 @@ const calls: readonly (readonly [row: string, command: string])[] = [
   ['inspect', `inspect ${draft}`],
   ['prepare', `prepare ${draft}`],
   ['score', `score ${draft} --text models/opt-books-draft/README.md`],
+  ['profile', `profile ${draft} --text models/opt-books-draft/README.md -o profile.json`],
   ['diff', 'diff ops ops'],
   ['verify', 'verify run.intoto.jsonl'],
   ['keygen', 'keygen pair'],

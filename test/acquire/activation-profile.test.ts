@@ -1,0 +1,168 @@
+import { expect, describe as group, test } from 'vitest';
+import {
+  byUse,
+  makeProfile,
+  parseProfile,
+  profileDigest,
+  profileText,
+  requireProfileOf,
+} from '../../src/acquire/activation-profile.js';
+import { comparePolicies } from '../../src/acquire/compare.js';
+import { activityOf, RowExpectation } from '../../src/acquire/expected-rows.js';
+import { planPlacement } from '../../src/acquire/plan.js';
+import { policies } from '../../src/acquire/policies.js';
+import { policyNames } from '../../src/acquire/policy.js';
+import { parseRetain } from '../../src/acquire/retain-rows.js';
+import { surveyModel } from '../../src/acquire/survey.js';
+import { describe, emptyPrepared, optConfig } from './support/opt-shape.js';
+
+const checkpoint = 'ab'.repeat(32);
+const sample = makeProfile(checkpoint, 10, [
+  { id: 'layers.0.second', counts: [10, 0, 3, 3], repeats: 9 },
+  { id: 'layers.1.second', counts: [1, 2, 0, 0], repeats: 0 },
+]);
+
+group('profile files', () => {
+  test('come back as they were, by one digest', () => {
+    const text = profileText(sample);
+    expect(parseProfile(text, 'p.json')).toEqual(sample);
+    expect(profileDigest(parseProfile(text, 'p.json'))).toBe(profileDigest(sample));
+    expect(sample.coverage.slice(-3)).toEqual([
+      { rows: 4, uses: 18 },
+      { rows: 6, uses: 19 },
+      { rows: 8, uses: 19 },
+    ]);
+  });
+
+  test.each<[string, (profile: typeof sample) => unknown]>([
+    ['another version', (profile) => ({ ...profile, version: 2 })],
+    ['no tokens', (profile) => ({ ...profile, tokens: 0 })],
+    ['more uses than tokens', (profile) => ({ ...profile, tokens: 9 })],
+    ['a changed curve', (profile) => ({ ...profile, coverage: profile.coverage.slice(1) })],
+    ['a matrix twice', (profile) => ({ ...profile, matrices: [profile.matrices[0], profile.matrices[0]] })],
+    [
+      'more repeats than uses',
+      ({ matrices, ...rest }) => ({
+        ...rest,
+        matrices: [{ ...matrices[0], repeats: 17 }, matrices[1]],
+      }),
+    ],
+    ['an unknown field', (profile) => ({ ...profile, more: 1 })],
+  ])('with %s are refused', (_, change) => {
+    expect(() => parseProfile(JSON.stringify(change(sample)), 'p.json')).toThrowError(
+      expect.objectContaining({ code: 'bad-profile' }),
+    );
+  });
+
+  test('of other weights or shapes are refused', () => {
+    const neurons = new Map([
+      ['layers.0.second', 4],
+      ['layers.1.second', 4],
+    ]);
+    expect(() => requireProfileOf(sample, { sourceDigest: checkpoint, neurons })).not.toThrow();
+    for (const model of [
+      { sourceDigest: 'cd'.repeat(32), neurons },
+      { sourceDigest: checkpoint, neurons: new Map([['layers.0.second', 4]]) },
+      { sourceDigest: checkpoint, neurons: new Map([...neurons, ['layers.1.second', 5]]) },
+    ]) {
+      expect(() => requireProfileOf(sample, model)).toThrowError(
+        expect.objectContaining({ code: 'profile-of-other-model' }),
+      );
+    }
+  });
+
+  test('order neurons by use, equal ones by number', () => {
+    expect(Array.from(byUse([3, 9, 3, 0, 9]))).toEqual([1, 4, 0, 2, 3]);
+  });
+});
+
+test.each([
+  ['lru:1024', { kind: 'lru', rowsPerMatrix: 1024 }],
+  ['hot:auto', { kind: 'hot' }],
+  ['lru:0', null],
+  ['lru:', null],
+  ['hot', null],
+  ['lru:1e3', null],
+] as const)('--retain %s', (text, wanted) => expect(parseRetain(text)).toEqual(wanted));
+
+group('expected bytes of rows', () => {
+  const description = describe(
+    optConfig({ hiddenSize: 64, ffnSize: 256, layers: 1, heads: 2, vocabSize: 50 }),
+    'f32',
+  );
+  const tensor = (id: string) => emptyPrepared(description).tensor(id);
+  const second = surveyModel(description, tensor, policies.packets).matrices.find(
+    ({ treatment }) => treatment === 'packets',
+  )!;
+  const rowBytes = 64 * 4;
+  // Half of the first block always, nothing of the second.
+  const counts = Array.from({ length: 256 }, (_, neuron) => (neuron < 64 ? 10 : 0));
+  const profile = makeProfile(checkpoint, 10, [{ id: second.description.id, counts, repeats: 576 }]);
+  const known = activityOf(undefined, profile);
+  const guessed = activityOf(0.25, null);
+  const lru = { kind: 'lru', rowsPerMatrix: 64 } as const;
+
+  test.each([
+    ['packets', 0, 64, 64],
+    ['packets', 128, 32, 32],
+    ['staged', 0, 64 * (1 + 8 / rowBytes), 64 * (1 + 8 / rowBytes)],
+    ['extents', 0, 256 * (1 - 0.75 ** 128), 128],
+    ['forecast', 0, 64 * 1.5, 64 * 1.1],
+    ['retained', 64, 48, 0],
+  ] as const)('%s with %d kept rows', (path, kept, uniform, recorded) => {
+    expect(new RowExpectation(path, lru, guessed).bytes(second, kept) / rowBytes).toBeCloseTo(uniform, 9);
+    expect(new RowExpectation(path, lru, known).bytes(second, kept) / rowBytes).toBeCloseTo(recorded, 9);
+  });
+
+  test('an LRU keeps what is used often', () => {
+    const zipf = Array.from({ length: 256 }, (_, rank) => Math.ceil(1000 / (rank + 1)));
+    const record = makeProfile(checkpoint, 1000, [{ id: second.description.id, counts: zipf, repeats: 0 }]);
+    const expectation = new RowExpectation('retained', lru, activityOf(undefined, record));
+    const active = zipf.reduce((sum, uses) => sum + uses / 1000, 0);
+    const missed = [1, 16, 64, 255, 256].map((kept) => expectation.bytes(second, kept) / rowBytes / active);
+    for (const [index, share] of missed.entries()) {
+      if (index > 0) expect(share).toBeLessThan(missed[index - 1]!);
+    }
+    expect(missed.at(-1)).toBe(0);
+    // Better than a random choice of as many rows, worse than the best.
+    expect(missed[2]).toBeLessThan(1 - 64 / 256);
+    const best = zipf.slice(64).reduce((sum, uses) => sum + uses / 1000, 0) / active;
+    expect(missed[2]).toBeGreaterThan(best);
+  });
+
+  test('a comparison prices every policy, and those that do not fit', () => {
+    const whole = {
+      description,
+      tensor,
+      policy: 'resident',
+      budgetBytes: Infinity,
+      fixed: [],
+      maxRows: 4,
+    } as const;
+    const request = {
+      description,
+      tensor,
+      policy: 'phase',
+      budgetBytes: planPlacement(whole).minimumBytes - 1,
+      fixed: [],
+      maxRows: 4,
+      link: { denseBytesPerSecond: 1e9, rowBytesPerSecond: 1e8 },
+    } as const;
+    const priced = comparePolicies(request);
+    expect(priced.map(({ policy }) => policy)).toEqual([...policyNames]);
+    for (const { policy, placement, minimumBytes } of priced) {
+      expect(placement === null).toBe(minimumBytes > request.budgetBytes);
+      if (placement === null) continue;
+      const { budgetBytes, ...rest } = request;
+      expect(placement).toEqual(planPlacement({ ...rest, policy, budgetBytes }));
+      const { denseDecodeBytes, expectedPacketBytes, embeddingBytes } = placement.moved;
+      const atRowRate = (policy === 'extents' ? 0 : expectedPacketBytes) + embeddingBytes;
+      const atDenseRate = denseDecodeBytes + (policy === 'extents' ? expectedPacketBytes : 0);
+      expect(placement.predictedMsPerToken).toBeCloseTo(atRowRate / 1e5 + atDenseRate / 1e6, 9);
+    }
+    const fitting = priced.filter(({ placement }) => placement !== null).map(({ policy }) => policy);
+    expect(fitting).toEqual(expect.arrayContaining(['stream', 'extents', 'packets', 'forecast', 'phase']));
+    expect(fitting).not.toContain('resident');
+    expect(fitting).not.toContain('resident-sparse');
+  });
+});

@@ -1,0 +1,167 @@
+import { afterAll, beforeAll, expect, describe as group, test } from 'vitest';
+import { type ActivationProfile, makeProfile } from '../../src/acquire/activation-profile.js';
+import type { PlacementRequest } from '../../src/acquire/plan.js';
+import { type PolicyName, policyNames } from '../../src/acquire/policy.js';
+import type { Backend } from '../../src/backend/backend.js';
+import { Pass } from '../../src/backend/pass.js';
+import { logitsDigest } from '../../src/base/digest.js';
+import type { StoredType } from '../../src/base/stored-type.js';
+import type { ModelDescription } from '../../src/checkpoint/model-description.js';
+import type { PreparedModel } from '../../src/checkpoint/prepared-model.js';
+import type { MoveCause } from '../../src/memory/causes.js';
+import { KvCache } from '../../src/memory/kv-cache.js';
+import { createModel } from '../../src/model/open-model.js';
+import { openWorkspace, planWorkspace } from '../../src/model/workspace.js';
+import { describe, gatedConfig, optConfig } from './support/opt-shape.js';
+import { writePrepared } from './support/prepared-file.js';
+import { openOracle, openSession, plan } from './support/session.js';
+
+const shape = { hiddenSize: 16, ffnSize: 300, layers: 3, heads: 2, vocabSize: 40, maxPositions: 24 };
+const architectures = {
+  'OPT pre-norm': optConfig(shape),
+  'OPT post-norm': { ...optConfig(shape), preNorm: false },
+  'gated ReLU': gatedConfig(shape),
+};
+const passes = [[3, 9, 27, 1], [30, 17], [8], [39], [8]] as const;
+const maxRows = 4;
+
+interface Variant extends Partial<PlacementRequest> {
+  readonly policy: PolicyName;
+}
+
+/** Each policy, and each choice that it has, with the causes that show that its own path ran. */
+function variants(profile: ActivationProfile): [Variant, readonly MoveCause[]][] {
+  const hot = { kind: 'hot', profile } as const;
+  const lru = { kind: 'lru', rowsPerMatrix: 90 } as const;
+  return [
+    [{ policy: 'resident-sparse' }, []],
+    [{ policy: 'stream' }, ['dense-weights']],
+    [{ policy: 'extents' }, ['extent-rows']],
+    [{ policy: 'packets' }, ['packet-rows']],
+    [{ policy: 'packets-staged' }, ['packet-rows', 'indices']],
+    [{ policy: 'retention', retain: lru }, ['retention-hits', 'retention-misses']],
+    [{ policy: 'retention', retain: hot }, ['retention-misses']],
+    [{ policy: 'forecast', forecast: 'early' }, ['forecast-used', 'forecast-wasted', 'packet-rows']],
+    [{ policy: 'forecast', forecast: 'late' }, ['forecast-used', 'forecast-wasted', 'packet-rows']],
+    [{ policy: 'phase' }, ['dense-weights', 'packet-rows']],
+  ];
+}
+
+let backend: Backend;
+beforeAll(async () => {
+  backend = await openOracle();
+});
+afterAll(async () => {
+  await backend.close();
+});
+
+async function digests(
+  prepared: PreparedModel,
+  kv: 'f16' | 'f32',
+  variant: Variant,
+  room: number,
+  profile?: ActivationProfile,
+) {
+  const { policy, ...extra } = variant;
+  const { minimumBytes, totalBytes } = plan(prepared, policy, maxRows, { ...extra, keepRows: false });
+  const budgetBytes = minimumBytes + Math.floor(room * (totalBytes - minimumBytes));
+  const placement = plan(prepared, policy, maxRows, { ...extra, keepRows: false, budgetBytes });
+  const session = await openSession(backend, prepared, placement, profile);
+  const { config } = prepared.description;
+  const limits = { maxRows, maxLogitsRows: maxRows, capacity: 24, parallelism: backend.parallelism };
+  const workspace = openWorkspace(backend, planWorkspace(prepared.description, limits));
+  const { layers, kvHeads, headDim } = config;
+  const cache = new KvCache(backend, { layers, kvHeads, headDim, capacity: 24, slots: 1, type: kv });
+  const model = createModel(prepared.description, session.source, workspace, cache, backend);
+  const found: string[] = [];
+  let position = 0;
+  for (const ids of passes) {
+    const kind = ids.length > 1 ? 'prefill' : 'decode';
+    const rows = ids.map((tokenId, index) => ({ slot: 0, position: position + index, tokenId }));
+    position += ids.length;
+    const pass = new Pass(backend);
+    await session.source.begin(pass, kind);
+    const logits = await model.forward(pass, { kind, rows, logitsRows: [...ids.keys()] });
+    await session.source.end(pass);
+    const values = new Float32Array((await backend.read(logits)).slice().buffer);
+    for (const row of ids.keys()) {
+      found.push(logitsDigest(values.subarray(row * config.vocabSize, (row + 1) * config.vocabSize)));
+    }
+  }
+  await session.source.close();
+  cache.close();
+  for (const buffer of workspace.buffers) backend.release(buffer);
+  return { found, causes: new Set(session.records.map(({ cause }) => cause)) };
+}
+
+/** A record that marks every third neuron as hot, whatever is true: a bad choice must cost bytes alone. */
+function anyProfile({ matrices }: ModelDescription): ActivationProfile {
+  const ofNeurons = matrices.filter(({ neuronAxis }) => neuronAxis !== null);
+  const counts = Array.from({ length: shape.ffnSize }, (_, neuron) => (neuron % 3 === 0 ? 9 : 1));
+  return makeProfile(
+    '',
+    10,
+    ofNeurons.map(({ id }) => ({ id, counts, repeats: 0 })),
+  );
+}
+
+group('every policy gives the digests of the resident model', () => {
+  const kinds = Object.keys(architectures) as (keyof typeof architectures)[];
+  const types: StoredType[] = ['f32', 'f16', 'bf16'];
+  test.each(kinds.flatMap((kind) => types.map((type) => [kind, type] as const)))(
+    '%s, %s',
+    async (kind, type) => {
+      const description = describe(architectures[kind], type);
+      const profile = anyProfile(description);
+      const prepared = writePrepared(description, 5, () => 'mixed');
+      try {
+        const seen = new Set<string>();
+        for (const kv of ['f16', 'f32'] as const) {
+          const reference = await digests(prepared, kv, { policy: 'resident' }, 0);
+          seen.add(reference.found.join());
+          for (const [variant, causes] of variants(profile)) {
+            for (const room of variant.policy === 'resident-sparse' ? [0] : [0, 0.4]) {
+              const { found, causes: moved } = await digests(prepared, kv, variant, room, profile);
+              const name = `${variant.policy} ${variant.forecast ?? variant.retain?.kind ?? ''} kv ${kv} room ${room}`;
+              expect(found, name).toEqual(reference.found);
+              for (const cause of causes) expect(moved, name).toContain(cause);
+            }
+          }
+        }
+        expect(seen.size).toBe(2); // the KV type shows in the bits
+      } finally {
+        await prepared.close();
+      }
+    },
+  );
+
+  test('no policy is left out', () => {
+    const covered = variants(anyProfile(describe(architectures['gated ReLU'], 'f32'))).map(
+      ([{ policy }]) => policy,
+    );
+    expect(new Set([...covered, 'resident'])).toEqual(new Set(policyNames));
+  });
+});
+
+test('a model that a policy cannot help says so', async () => {
+  const dense = describe({ ...optConfig(shape), activation: 'gelu' }, 'f32');
+  const prepared = writePrepared(dense, 5, () => 'mixed');
+  for (const policy of ['extents', 'packets', 'packets-staged', 'retention', 'forecast', 'phase'] as const) {
+    const { notes, arenas } = plan(prepared, policy, maxRows);
+    expect(arenas).toEqual([]);
+    expect(notes).toEqual([
+      `policy "${policy}" cannot help this model: its activations are never exactly zero; second projections are held where the budget allows, else streamed whole`,
+    ]);
+  }
+  const mixed = writePrepared(
+    describe(optConfig(shape), 'f32'),
+    5,
+    () => 'mixed',
+    new Set(['layers.1.second']),
+  );
+  expect(plan(mixed, 'extents', maxRows).notes).toEqual([
+    'policy "extents" cannot help 1 of 3 matrices, which hold non-finite weights; they are held where the budget allows, else streamed whole',
+  ]);
+  await prepared.close();
+  await mixed.close();
+});

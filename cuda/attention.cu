@@ -124,9 +124,9 @@ __device__ __forceinline__ u32 clusterSize() {
   return size;
 }
 __device__ __forceinline__ float remoteFloat(const float *local, u32 rank) {
-  const u32 address = (u32)__cvta_generic_to_shared(local);
-  u32 remote;
+  u32 address, remote;
   float value;
+  asm("{ .reg .u64 shared; cvta.to.shared.u64 shared, %1; cvt.u32.u64 %0, shared; }" : "=r"(address) : "l"(local));
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
   asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(remote) : "memory");
   return value;

@@ -236,8 +236,10 @@ export async function benchKernels(gpu: CudaBackend, log: (line: string) => void
     });
     log(`time copy engine, host to device: ${rate.toFixed(1)} GB/s`);
     for (const { buffer } of mirrors) gpu.release(buffer);
-    const unmirrored = Number((await gpu.transfer([{ file, position: 0, target }])).elapsedNs);
-    log(`time file in the page cache to the device: ${(byteLength / unmirrored).toFixed(1)} GB/s`);
+    for (let i = 0; i < 3; i += 1) {
+      const unmirrored = Number((await gpu.transfer([{ file, position: 0, target }])).elapsedNs);
+      log(`time file in the page cache to the device: ${(byteLength / unmirrored).toFixed(1)} GB/s`);
+    }
   } finally {
     await handle.close();
     await rm(path);

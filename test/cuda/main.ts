@@ -10,17 +10,22 @@ import { describeBackendContract } from '../backend/contract.js';
 import { benchKernels, type KernelTime } from './bench-kernels.js';
 import { runDeclared, type TestCounts } from './mini-runner.js';
 import { checkParity, type ParityReport } from './parity.js';
+import { type ArmTime, benchShape } from './shape-bench.js';
 
 /**
  * The CUDA tests, without npm: `node build/cuda-tests/test/cuda/main.js [--only PARTS] [--report FILE]`, where PARTS are some
- * of contract, parity, bench, native, separated by commas. Says plainly that it did not run where there is no GPU.
+ * of contract, parity, bench, shape, native, separated by commas. Says plainly that it did not run where there is no GPU.
  */
+const models = ['models/opt-books-target', 'models/opt-books-draft', 'models/reglu-books'];
 const { values } = parseArgs({
   options: {
     only: { type: 'string', default: 'contract,parity,bench' },
     report: { type: 'string' },
     tokens: { type: 'string', default: '16' },
     quiet: { type: 'boolean', default: false },
+    models: { type: 'string', default: models.join(',') },
+    kv: { type: 'string', default: 'f16,f32' },
+    cpu: { type: 'boolean', default: false },
   },
 });
 const parts = new Set(values.only.split(','));
@@ -30,7 +35,6 @@ const log = (line: string): void => {
   if (!values.quiet || !line.startsWith('ok ')) console.log(line);
 };
 
-const models = ['models/opt-books-target', 'models/opt-books-draft', 'models/reglu-books'];
 const prompts = [
   [2, 868, 356, 262, 856, 336, 1792, 3512, 290, 2805, 22, 331, 681, 3052, 281, 522, 285, 282, 368],
   [2, 100, 524, 7],
@@ -42,12 +46,19 @@ process.env.HF_HOME ??= home;
 const counts: TestCounts = { passed: 0, failures: [] };
 const parity: ParityReport[] = [];
 let times: KernelTime[] = [];
+let arms: ArmTime[] = [];
 try {
   const began = process.hrtime.bigint();
   const gpu = await openCuda();
   const milliseconds = Number((process.hrtime.bigint() - began) / 1_000_000n);
   log(`opened ${gpu.info.kernels}: ${gpu.info.reason}, ${milliseconds} ms`);
-  if (parts.has('bench')) times = await benchKernels(gpu, log);
+  if (parts.has('bench')) {
+    times = await benchKernels(gpu, log);
+    const alone = await openCuda({ overlap: false });
+    log('without overlap:');
+    await benchKernels(alone, log);
+    await alone.close();
+  }
   await gpu.close();
   if (parts.has('contract')) {
     describeBackendContract('cuda', (threads) => openCuda({ graphs: threads % 2 === 1 }));
@@ -63,9 +74,12 @@ try {
     }
     await runDeclared(counts, log);
   }
+  if (parts.has('shape')) arms = await benchShape(Number(values.tokens), values.cpu, log);
   if (parts.has('parity')) {
-    for (const model of models)
-      parity.push(await checkParity(model, prompts, Number(values.tokens), counts, log));
+    const kvs = values.kv.split(',').filter((kv) => kv === 'f16' || kv === 'f32');
+    for (const model of values.models.split(',')) {
+      parity.push(await checkParity(model, prompts, Number(values.tokens), kvs, counts, log));
+    }
   }
   for (const { name, message } of counts.failures) console.log(`FAIL ${name}: ${message}`);
   for (const { model, compared, digest } of parity) {
@@ -81,6 +95,7 @@ try {
       counts,
       parity,
       times,
+      arms,
     };
     await writeFile(values.report, `${JSON.stringify(report, null, 2)}\n`);
     await writeFile(`${values.report}.log`, `${lines.join('\n')}\n`);

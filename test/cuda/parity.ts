@@ -48,15 +48,17 @@ async function minimumBudget(options: Options): Promise<number> {
  */
 export async function checkParity(
   model: string,
-  prompts: readonly (readonly number[])[],
+  given: readonly (readonly number[])[],
   tokens: number,
+  kvs: readonly ('f16' | 'f32')[],
   counts: TestCounts,
   log: (line: string) => void,
 ): Promise<ParityReport> {
   let compared = 0;
   let digest = '';
+  const prompts = await fittingPrompts(model, given, tokens);
   const longest = Math.max(...prompts.map((prompt) => prompt.length)) + tokens + 1;
-  for (const kv of ['f16', 'f32'] as const) {
+  for (const kv of kvs) {
     const base: Options = { model, kv, contextPositions: longest, clampContext: true };
     const expected: (readonly string[])[] = [];
     for (const prompt of prompts) {
@@ -107,4 +109,16 @@ export async function checkParity(
     }
   }
   return { model, compared, digest };
+}
+
+/** Prompts as far as a model's vocabulary and positions go. */
+async function fittingPrompts(
+  model: string,
+  prompts: readonly (readonly number[])[],
+  tokens: number,
+): Promise<number[][]> {
+  const plan = await planSession({ model, backend: 'cpu' });
+  const { vocabSize, maxPositions } = plan.prepared.description.config;
+  await closePlan(plan);
+  return prompts.map((prompt) => prompt.slice(0, maxPositions - tokens - 1).map((id) => id % vocabSize));
 }

@@ -9,6 +9,8 @@ export interface CudaOptions {
   readonly device?: number;
   /** Replay programs that come again as graphs; default true. */
   readonly graphs?: boolean;
+  /** Let kernels start before the one in front has ended, where device and driver can; default true. */
+  readonly overlap?: boolean;
 }
 
 /** Drivers from CUDA 12.3 on record the overlap of kernels into graphs. */
@@ -41,7 +43,10 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
       context,
       modules,
       graphs: options.graphs ?? true,
-      overlaps: device.architecture >= 90 && driverVersion(driver) >= oldestOverlapVersion,
+      overlaps:
+        (options.overlap ?? true) &&
+        device.architecture >= 90 &&
+        driverVersion(driver) >= oldestOverlapVersion,
       info: {
         name: 'cuda',
         kernels: `cuda sm_${device.architecture}`,

@@ -1,0 +1,84 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { kernelFolder, readKernelUnits } from '../../src/backend/cuda/kernel-sources.js';
+import { activationCodes, encodeParameters, parameterFields } from '../../src/backend/cuda/parameters.js';
+import { contractGroups } from './contract.js';
+import { cudaFacts, planCases } from './cuda-support.js';
+
+const sources = ['rows.cu', 'attention.cu', 'linear-rows.cu', 'linear-tiles.cu', 'sparse.cu'].map((name) =>
+  readFileSync(`${kernelFolder}${name}`, 'utf8'),
+);
+
+/** Fields of a structure of the kernels, with what an 8-byte field of their type holds. */
+function declared(structure: string): [string, string][] {
+  const body = sources
+    .map((source) => new RegExp(`struct ${structure} \\{([^}]*)\\};`).exec(source)?.[1])
+    .find((found) => found !== undefined);
+  if (body === undefined) throw new Error(`no kernel source declares ${structure}`);
+  return body
+    .split('\n')
+    .map((line) => line.replace(/\/\/.*/, '').trim())
+    .filter((line) => line !== '')
+    .map((line) => {
+      const [, type, name] = /^(.*?)(\w+);$/.exec(line)!;
+      const kind = type!.trim().endsWith('*') ? 'pointer' : { i64: 'integer', f64: 'real' }[type!.trim()];
+      return [name!, kind ?? `unknown type ${type}`];
+    });
+}
+
+describe('parameters of CUDA kernels', () => {
+  it.each(Object.keys(parameterFields))('%s is declared alike in both languages', (structure) => {
+    const fields = parameterFields[structure as keyof typeof parameterFields];
+    expect(Object.entries(fields)).toEqual(declared(structure));
+  });
+
+  it('activations have the same numbers in both languages', () => {
+    const body = /enum \{\s*activationRelu,([^}]*)\}/.exec(
+      readFileSync(`${kernelFolder}numbers.cuh`, 'utf8'),
+    )![0];
+    const names = [...body.matchAll(/activation(\w+)/g)].map(([, name]) => name!.toLowerCase());
+    expect(Object.keys(activationCodes).map((name) => name.replaceAll('_', ''))).toEqual(names);
+    expect(Object.values(activationCodes)).toEqual(names.map((_, index) => index));
+  });
+
+  it('encodes pointers and counts as 64-bit integers, reals as binary64', () => {
+    const view = new DataView(new ArrayBuffer(64));
+    const bytes = encodeParameters(
+      'ActivateParams',
+      { count: 7, activation: -1, threshold: 0.5, x: 2 ** 46 },
+      view,
+    );
+    expect(bytes).toBe(32);
+    expect(view.getBigInt64(0, true)).toBe(7n);
+    expect(view.getBigInt64(8, true)).toBe(-1n);
+    expect(view.getFloat64(16, true)).toBe(0.5);
+    expect(view.getBigInt64(24, true)).toBe(2n ** 46n);
+  });
+
+  it('every planned kernel exists in the unit that it is looked for in', () => {
+    const defined = new Set<string>();
+    for (const { source, options } of readKernelUnits()) {
+      const type = /WEIGHT_NAME=(\w+)/.exec(options.join(' '))?.[1];
+      for (const [, name] of source.matchAll(
+        /extern "C" __global__ void (?:__launch_bounds__\([^\n]*\))?[\s\\]*(\w+(?:##\w+)*)\(/g,
+      )) {
+        if (!name!.includes('##')) defined.add(name!);
+        for (const [, ...values] of source.matchAll(
+          /(?:LINEAR_ROWS|SPARSE|ACTIVE_DIRECT)\(type, E, (\d)\)/g,
+        )) {
+          defined.add(name!.replace('##type##', type!).replace(/##R(##)?/, values[0]!));
+        }
+        for (const [, layout, , m, n] of source.matchAll(
+          /LINEAR_TILES\(type, E, (\w+), (\w+), (\d+), (\d+)\)/g,
+        )) {
+          defined.add(
+            name!.replace('##type##', type!).replace('##layout##', layout!).replace('##M##x##N', `${m}x${n}`),
+          );
+        }
+      }
+    }
+    const planned = new Set(planCases(contractGroups(), cudaFacts).map(({ kernel }) => kernel));
+    expect(planned.size).toBeGreaterThan(30);
+    expect([...planned].filter((kernel) => !defined.has(kernel))).toEqual([]);
+  });
+});

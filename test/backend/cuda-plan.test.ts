@@ -1,0 +1,183 @@
+import { describe, expect, it } from 'vitest';
+import { planLaunches } from '../../src/backend/cuda/plan-launches.js';
+import type { LinearOp, Op, PlacedOp } from '../../src/backend/ops.js';
+import type { Span } from '../../src/memory/buffers.js';
+import { contractGroups } from './contract.js';
+import { cudaFacts, oldestFacts, planCases } from './cuda-support.js';
+
+let nextAddress = 1 << 20;
+function span(byteLength: number): Span {
+  const buffer = { label: 'test', cause: 'workspace', address: nextAddress, byteLength } as const;
+  nextAddress += Math.ceil(byteLength / 256) * 256;
+  return { buffer, byteOffset: 0, byteLength };
+}
+
+const hidden = 2560;
+const ffn = 10_240;
+
+function linear(x: Span, inputs: number, outputs: number, more: Partial<LinearOp> = {}): LinearOp {
+  return {
+    kind: 'linear',
+    rows: 1,
+    x,
+    xStride: inputs,
+    inputBegin: 0,
+    inputEnd: inputs,
+    outputs,
+    matrix: { span: span(inputs * outputs * 2), type: 'f16', layout: 'input-major', rowStride: outputs },
+    out: span(outputs * 4),
+    outStride: outputs,
+    outOffset: 0,
+    continues: false,
+    bias: span(outputs * 4),
+    residual: null,
+    ...more,
+  };
+}
+
+/** A decode layer of OPT-2.7B as the model emits it. */
+function layer(): Op[] {
+  const [stream, next, x, active] = [span(hidden * 4), span(hidden * 4), span(hidden * 4), span(ffn * 4)];
+  const positions = span(8);
+  const cache = {
+    type: 'f16',
+    keys: span(hidden * 640 * 2),
+    values: span(hidden * 640 * 2),
+    slots: 1,
+    kvHeads: 32,
+    headDim: 80,
+    capacity: 640,
+  } as const;
+  const norm = (from: Span): Op => ({
+    kind: 'norm',
+    norm: 'layer',
+    rows: 1,
+    width: hidden,
+    epsilon: 1e-5,
+    x: from,
+    gamma: span(hidden * 4),
+    beta: span(hidden * 4),
+    out: x,
+  });
+  const [query, keys, values] = [0, 1, 2].map(() => linear(x, hidden, hidden));
+  const attended = span(hidden * 4);
+  const set = span((ffn + 1) * 4);
+  return [
+    norm(stream),
+    query!,
+    keys!,
+    values!,
+    { kind: 'store-kv', rows: 1, positions, keys: keys!.out, values: values!.out, cache },
+    {
+      kind: 'attention',
+      rows: 1,
+      heads: 32,
+      positions,
+      scale: 0.1,
+      query: query!.out,
+      cache,
+      scratch: span(4),
+      out: attended,
+    },
+    linear(attended, hidden, hidden, { out: next, residual: stream }),
+    norm(next),
+    linear(x, hidden, ffn, { out: active }),
+    { kind: 'activate', count: ffn, activation: 'relu', threshold: 0, x: active },
+    { kind: 'compact', rows: 1, width: ffn, x: active, active: set },
+    {
+      kind: 'active-inputs',
+      rows: 1,
+      x: active,
+      xStride: ffn,
+      active: set,
+      listBegin: 0,
+      listEnd: -1,
+      slots: null,
+      outputs: hidden,
+      matrix: { span: span(ffn * hidden * 2), type: 'f16', layout: 'input-major', rowStride: hidden },
+      out: stream,
+      continues: false,
+      bias: span(hidden * 4),
+      residual: next,
+    },
+  ];
+}
+
+const placed = (ops: readonly Op[]): PlacedOp[] => ops.map((op, index) => ({ op, label: `op ${index}` }));
+
+describe('launches of the CUDA backend', () => {
+  it('a decode layer is five launches, and each reports errors under its own op', () => {
+    const launches = planLaunches(placed(layer()), cudaFacts);
+    expect(launches.map(({ kernel }) => kernel)).toEqual([
+      'linear_rows_f16_r1_8x4',
+      'attention_cluster_f16',
+      'linear_rows_f16_r1_8x4',
+      'linear_rows_f16_r1_16x4',
+      'active_direct_f16_r1_16x4',
+    ]);
+    expect(launches[0]!.grid).toEqual([80, 3, 1]);
+    expect(launches[0]!.values).toMatchObject({ norm: 0, store: 1, status: cudaFacts.statusAddress + 4 * 4 });
+    expect(launches[1]!.cluster).toBe(8);
+    expect(launches[3]!.values).toMatchObject({ norm: 0, activation: 0, store: -1 });
+    // One more block of threads than the columns need writes the active set.
+    expect(launches[4]!.grid).toEqual([41, 1, 1]);
+  });
+
+  it('gives the same launches for the same ops, whatever positions the rows stand at', () => {
+    const ops = placed(layer());
+    expect(planLaunches(ops, cudaFacts)).toEqual(planLaunches(ops, cudaFacts));
+  });
+
+  it('fuses nothing that another op could tell apart', () => {
+    const x = span(hidden * 4);
+    const inPlace: Op = {
+      kind: 'norm',
+      norm: 'rms',
+      rows: 1,
+      width: hidden,
+      epsilon: 1e-5,
+      x,
+      gamma: null,
+      beta: null,
+      out: x,
+    };
+    const kernels = (ops: Op[]) => planLaunches(placed(ops), cudaFacts).map(({ kernel }) => kernel);
+    expect(kernels([inPlace, linear(x, hidden, 64)])[0]).toBe('norm_rows');
+    const product = linear(x, hidden, 64);
+    const half: Op = { kind: 'activate', count: 32, activation: 'relu', threshold: 0, x: product.out };
+    expect(kernels([product, half])).toHaveLength(2);
+    const smooth: Op = { kind: 'activate', count: 64, activation: 'silu', threshold: 0, x: product.out };
+    expect(kernels([product, smooth])).toHaveLength(2);
+    // The second product adds to what the first one writes.
+    const chained = linear(x, hidden, 64, { out: product.out, residual: null, continues: false });
+    expect(kernels([product, chained])).toHaveLength(2);
+  });
+
+  it.each([
+    ['sm_90', cudaFacts],
+    ['sm_75', oldestFacts],
+  ] as const)('stays inside the limits of %s for every case of the contract', (_, facts) => {
+    const launches = planCases(contractGroups(), facts);
+    expect(launches.length).toBeGreaterThan(500);
+    for (const { kernel, grid, threads, sharedBytes, cluster, values } of launches) {
+      expect(threads % 32, kernel).toBe(0);
+      expect(threads, kernel).toBeLessThanOrEqual(1024);
+      expect(threads, kernel).toBeGreaterThan(0);
+      expect(sharedBytes, kernel).toBeLessThanOrEqual(facts.sharedBytes);
+      expect(grid[0] % cluster, kernel).toBe(0);
+      expect(Math.min(...grid), kernel).toBeGreaterThan(0);
+      expect(Math.max(grid[1], grid[2]), kernel).toBeLessThanOrEqual(65_535);
+      for (const [name, value] of Object.entries(values)) {
+        expect(Number.isFinite(value), `${kernel} ${name}`).toBe(true);
+      }
+    }
+  });
+
+  it('asks ahead for no byte beyond a matrix', () => {
+    for (const { kernel, grid, values } of planLaunches(placed(layer()), cudaFacts)) {
+      if (!kernel.startsWith('linear_rows')) continue;
+      expect(values.prefetchBytes! * grid[0]).toBeLessThanOrEqual(values.inputs! * values.rowStride! * 2);
+      expect(values.prefetchBytes! % 16).toBe(0);
+    }
+  });
+});

@@ -1,0 +1,35 @@
+import type { Launch, LaunchFacts } from '../../src/backend/cuda/launch.js';
+import { planLaunches } from '../../src/backend/cuda/plan-launches.js';
+import { openNull } from '../../src/backend/null/open-null.js';
+import { type CaseGroup, placed } from './contract/case.js';
+import { CaseRandom } from './contract/case-random.js';
+import { Workbench } from './contract/workbench.js';
+
+/** An H200 as the planner sees it. */
+export const cudaFacts: LaunchFacts = {
+  architecture: 90,
+  multiprocessors: 132,
+  sharedBytes: 232_448,
+  statusAddress: 4096,
+};
+
+/** A Turing card: the oldest architecture, with the least shared memory and no clusters. */
+export const oldestFacts: LaunchFacts = {
+  ...cudaFacts,
+  architecture: 75,
+  multiprocessors: 40,
+  sharedBytes: 65_536,
+};
+
+/** Launches of every case of the backend contract, each case a submission. */
+export function planCases(groups: readonly CaseGroup[], facts: LaunchFacts): Launch[] {
+  const backend = openNull({ activeRows: () => [] });
+  return groups.flatMap(({ cases }) =>
+    cases.flatMap((one, number) => {
+      const bench = new Workbench(backend, new CaseRandom(1, number));
+      const launches = planLaunches(placed(one.build(bench)), facts);
+      bench.release();
+      return launches;
+    }),
+  );
+}

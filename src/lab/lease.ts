@@ -44,6 +44,12 @@ export function processorResources(): string[] {
   });
 }
 
+/** The GPU that a session opens: the first that CUDA_VISIBLE_DEVICES names, by UUID or index. */
+export function gpuResource(): string {
+  const first = (process.env.CUDA_VISIBLE_DEVICES ?? '').split(',')[0]!.trim();
+  return `gpu-${/^[\w.-]+$/.test(first) ? first : '0'}`;
+}
+
 /**
  * Takes all resources or none.
  * @throws SetupError `lease-held` naming resource and holder

@@ -1,7 +1,7 @@
 import { parseByteSize } from '../base/byte-size.js';
 import type { Gate } from './gate-schema.js';
 import { firstUseMetrics, isTimeMetric, processWideMetrics } from './metric-names.js';
-import type { Arm, Protocol } from './protocol-schema.js';
+import type { Arm, Protocol, SessionArm } from './protocol-schema.js';
 import { orderProblem } from './schedule.js';
 
 /** What a schema cannot say: rules between fields. */
@@ -45,6 +45,7 @@ function armProblems({ arms, reference, model }: Protocol): RuleProblem[] {
         problem: `arm "${arm.name}" runs a model, and no model is given`,
       });
     }
+    if (arm.kind === 'session') problems.push(...optionProblems(arm, path));
     if (arm.kind === 'session' && arm.backend !== 'cpu' && arm.kernels !== 'auto') {
       problems.push({
         code: 'protocol-invalid',
@@ -54,6 +55,23 @@ function armProblems({ arms, reference, model }: Protocol): RuleProblem[] {
     }
   }
   return problems;
+}
+
+/** Options that only some arms have: stated where they decide something, absent where they would not. */
+function optionProblems(arm: SessionArm, path: readonly (string | number)[]): RuleProblem[] {
+  const wanted = {
+    hostBudget: arm.backend === 'cuda',
+    retain: arm.policy === 'retention',
+    forecast: arm.policy === 'forecast',
+  } as const;
+  return (['hostBudget', 'retain', 'forecast'] as const).flatMap((option): RuleProblem[] => {
+    const given = arm[option] !== undefined;
+    if (given === wanted[option]) return [];
+    const problem = given
+      ? `"${option}" has no effect in arm "${arm.name}"`
+      : `arm "${arm.name}" does not state "${option}", want it stated`;
+    return [{ code: 'protocol-invalid', path: given ? [...path, option] : [...path], problem }];
+  });
 }
 
 function scheduleProblems({ arms, schedule, isolation }: Protocol): RuleProblem[] {

@@ -37,6 +37,12 @@ const sessionArmSchema = z.strictObject({
   kv: z.enum(['f16', 'f32']),
   /** The allowance: most bytes to hold; `none` for no limit. */
   budget: z.union([z.literal('none'), byteSize]),
+  /** With a device: most bytes of page-locked host memory. Stated there, and nowhere else. */
+  hostBudget: z.union([z.literal('none'), byteSize]).optional(),
+  /** Of policy `retention`, and stated there: `lru:<rows a layer>`. */
+  retain: z.string().min(1).optional(),
+  /** Of policy `forecast`, and stated there. */
+  forecast: z.enum(['early', 'late']).optional(),
   contextPositions: z.int().min(1),
   prefillChunk: z.int().min(1),
   /** Memory samples while a trial runs. An arm without them shows what they cost. */

@@ -8,9 +8,10 @@ import { parseJson } from '../base/json.js';
 import type { SessionHooks } from '../generate/session-options.js';
 import { type Evaluation, evaluateRun } from './evaluation.js';
 import { weightiestExitCode } from './exit-codes.js';
-import { defaultLeaseFolder, type Lease, processorResources, takeLease } from './lease.js';
+import { defaultLeaseFolder, gpuResource, type Lease, processorResources, takeLease } from './lease.js';
 import { runEnvironment } from './machine-state.js';
 import { plannedSlots } from './planned-slots.js';
+import { allArms, type Protocol } from './protocol-schema.js';
 import type { RunData } from './read-run.js';
 import {
   type EndedRecord,
@@ -59,7 +60,10 @@ const localSchema = z.strictObject({ model: z.string().nullable(), folder: z.str
 export async function runProtocol(request: RunRequest, hooks: RunHooks = {}): Promise<Evaluation> {
   const variant = request.variant ?? 'measured';
   const setup = await prepareRun({ ...request, variant }, hooks);
-  const lease = await takeLease(processorResources(), request.leaseFolder ?? defaultLeaseFolder());
+  const lease = await takeLease(
+    resourcesOf(setup.file.protocol),
+    request.leaseFolder ?? defaultLeaseFolder(),
+  );
   try {
     const salt = randomBytes(32);
     const { protocol, digest } = setup.file;
@@ -100,7 +104,8 @@ export async function runProtocol(request: RunRequest, hooks: RunHooks = {}): Pr
  * @throws UsageError `run-ended`; TamperedError where the run, the program or the model is another; as `runProtocol`
  */
 export async function resumeRun(request: ResumeRequest, hooks: RunHooks = {}): Promise<Evaluation> {
-  const lease = await takeLease(processorResources(), request.leaseFolder ?? defaultLeaseFolder());
+  const { protocol } = (await readRunFolder(request.runPath)).protocolFile;
+  const lease = await takeLease(resourcesOf(protocol), request.leaseFolder ?? defaultLeaseFolder());
   try {
     const { folder, run, salt, local } = await RunFolder.open(request.runPath);
     const { manifest, records } = run;
@@ -146,6 +151,11 @@ export async function resumeRun(request: ResumeRequest, hooks: RunHooks = {}): P
   } finally {
     await lease.release();
   }
+}
+
+function resourcesOf(protocol: Protocol): string[] {
+  const onGpu = allArms(protocol).some((arm) => arm.kind === 'session' && arm.backend === 'cuda');
+  return [...processorResources(), ...(onGpu ? [gpuResource()] : [])];
 }
 
 async function prepareAgain(

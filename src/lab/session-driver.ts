@@ -21,10 +21,17 @@ export function armSessionOptions(
     kernels: arm.kernels,
     threads: arm.threads,
     kv: arm.kv,
-    budgetBytes: arm.budget === 'none' ? Infinity : parseByteSize(arm.budget),
+    budgetBytes: limitOf(arm.budget),
+    ...(arm.hostBudget === undefined ? {} : { hostBudgetBytes: limitOf(arm.hostBudget) }),
+    ...(arm.retain === undefined ? {} : { retain: arm.retain }),
+    ...(arm.forecast === undefined ? {} : { forecast: arm.forecast }),
     contextPositions: arm.contextPositions,
     prefillChunk: arm.prefillChunk,
   };
+}
+
+function limitOf(size: string): number {
+  return size === 'none' ? Infinity : parseByteSize(size);
 }
 
 /** An arm that runs in this process: one session, kept until it is closed. */

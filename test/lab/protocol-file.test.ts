@@ -141,6 +141,21 @@ describe('a protocol that would mean nothing is refused', () => {
     expect(parseProtocol(yamlBytes(sampleProtocol(alone)), 'p').protocol.gates).toHaveLength(1);
   });
 
+  test('an option that an arm needs and does not state, or states without effect', () => {
+    const gates = [same!];
+    const other = sessionArm('stream');
+    const retention = sessionArm('packets', { policy: 'retention' });
+    expect(refuse({ gates, arms: [other, retention] }).message).toContain('does not state "retain"');
+    expect(
+      refuse({ gates, arms: [other, { ...retention, policy: 'packets', retain: 'lru:8' }] }).message,
+    ).toContain('"retain" has no effect in arm "packets"');
+    expect(refuse({ gates, arms: [other, { ...retention, policy: 'forecast' }] }).message).toContain(
+      '"forecast"',
+    );
+    const accepted = sampleProtocol({ gates, arms: [other, { ...retention, retain: 'lru:8' }] });
+    expect(parseProtocol(yamlBytes(accepted), 'p').protocol.arms[1]).toMatchObject({ retain: 'lru:8' });
+  });
+
   test('first-use metrics in a process that is not new, and warm-ups that warm nothing', () => {
     const gate = {
       name: 'first',

@@ -40,7 +40,7 @@ describe('run on the embedded model', () => {
       decided.map(({ name }) => [name, 'pass']),
     );
     // What a stream and packets read on given prompts is the same on every machine
-    expect(gates.find(({ check }) => check === 'share-at-most')!.figures['share']).toBe('0.100677');
+    expect(gates.find(({ check }) => check === 'share-at-most')!.figures.share).toBe('0.100677');
     // How long it takes is not: only that it was measured
     const timed = gates.find(({ family }) => family === 'runtime')!;
     expect(timed.verdict).not.toBe('unmeasured');
@@ -53,5 +53,18 @@ describe('run on the embedded model', () => {
       gates.map(({ name, verdict: given, reason }) => (given === 'pass' ? given : `${name}: ${reason}`)),
     ).toEqual(gates.map(() => 'pass'));
     expect(verdict).toBe('pass');
+  });
+
+  // Verdicts on time depend on the machine; that they were measured does not
+  test.each([
+    ['aa-small', 3],
+    ['phase-switch-small', 4],
+    ['resident-first-use-small', 4],
+  ])('%s: everything but time passes, and time is measured', async (name, passing) => {
+    const { gates, status, violations } = await run(name);
+    expect([status, violations]).toEqual(['completed', []]);
+    const untimed = gates.filter(({ family }) => family !== 'runtime' && family !== 'useful-latency');
+    expect(untimed.map(({ verdict }) => verdict)).toEqual(Array(passing).fill('pass'));
+    expect(gates.filter(({ verdict }) => verdict === 'unmeasured')).toEqual([]);
   });
 });

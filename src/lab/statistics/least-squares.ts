@@ -7,6 +7,8 @@ export interface Fit {
   readonly degreesOfFreedom: number;
   /** Variance of the intercept over the variance of one value. */
   readonly interceptLeverage: number;
+  /** The same for each slope. */
+  readonly slopeLeverages: readonly number[];
 }
 
 /**
@@ -36,6 +38,7 @@ export function leastSquares(values: readonly number[], design: readonly (readon
     residuals,
     degreesOfFreedom: values.length - width,
     interceptLeverage: inverse[0]![0]!,
+    slopeLeverages: slopes.map((_, index) => inverse[index + 1]![index + 1]!),
   };
 }
 

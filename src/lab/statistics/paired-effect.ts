@@ -151,11 +151,14 @@ function spread(
   if (outliers.length > 0) {
     warnings.push({
       code: 'outlier',
-      text: `pairs ${outliers.map((index) => index + 1).join(', ')} lie far from the others; they are kept`,
+      text: `far from the other pairs, and kept: ${outliers.map((index) => `pair ${index + 1}`).join(', ')}`,
     });
   }
-  const half = studentQuantile(confidence, degrees) * logDeviation * Math.sqrt(fit.interceptLeverage);
-  const slopes = fit.slopes.filter((slope) => Math.abs(slope) > half);
+  const reach = studentQuantile(confidence, degrees) * logDeviation;
+  const half = reach * Math.sqrt(fit.interceptLeverage);
+  const slopes = fit.slopes.filter(
+    (slope, index) => Math.abs(slope) > reach * Math.sqrt(fit.slopeLeverages[index]!),
+  );
   if (slopes.length > 0) {
     warnings.push({
       code: 'order-effect',

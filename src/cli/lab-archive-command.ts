@@ -38,7 +38,7 @@ export function labArchiveCommand() {
       if (audit.broken !== null) throw new TamperedError(audit.broken.code, audit.broken.problem);
       const { verdict } = archive.run.evaluation;
       terminal.print(
-        `${written.path}: ${members.size} members, ${written.byteLength} bytes, verdict ${verdict}\n${written.sha256}  ${written.digestPath}\n`,
+        `${written.path}: ${members.size} members, ${written.byteLength} bytes, verdict ${verdict}\n${written.digestPath}: SHA-256 ${written.sha256}\n`,
       );
       if (terminal.json) terminal.printJson({ ...written, byteLength: String(written.byteLength), verdict });
     });

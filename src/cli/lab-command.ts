@@ -1,9 +1,11 @@
 import { Command } from '@commander-js/extra-typings';
 import { labArchiveCommand } from './lab-archive-command.js';
 import { labAuditCommand } from './lab-audit-command.js';
+import { labDiffCommand } from './lab-diff-command.js';
 import { labFreezeCommand } from './lab-freeze.js';
 import { labInitCommand } from './lab-init.js';
 import { labReportCommand } from './lab-report-command.js';
+import { labRestoreCommand } from './lab-restore-command.js';
 import { labResumeCommand, labRunCommand } from './lab-run.js';
 import { labShowCommand } from './lab-show.js';
 
@@ -17,5 +19,7 @@ export function labCommand() {
     .addCommand(labShowCommand())
     .addCommand(labArchiveCommand())
     .addCommand(labAuditCommand())
-    .addCommand(labReportCommand());
+    .addCommand(labReportCommand())
+    .addCommand(labDiffCommand())
+    .addCommand(labRestoreCommand());
 }

@@ -126,9 +126,7 @@ export function environmentSection({ part, selection }: JudgedPart): Block[] {
 /** Digests, and what was checked of them. */
 export function digestSection({ run, noise }: JudgedArchive, audit: Audit | null): Block[] {
   const { part } = run;
-  const subjects = Object.entries(part.manifest.subjects).flatMap(([arm, list]) =>
-    list.map(({ name, sha256 }): [string, Cell] => [`${arm}: ${name}`, { code: sha256 }]),
-  );
+  const subjects = subjectFacts(part.manifest.subjects);
   return [
     { kind: 'heading', level: 2, text: 'Digests' },
     {
@@ -153,6 +151,16 @@ export function digestSection({ run, noise }: JudgedArchive, audit: Audit | null
       ],
     },
   ];
+}
+
+/** A file once, where every arm that has one of its name has the same. */
+function subjectFacts(subjects: JudgedPart['part']['manifest']['subjects']): [string, Cell][] {
+  const all = Object.entries(subjects).flatMap(([arm, list]) => list.map((subject) => ({ arm, ...subject })));
+  const facts = all.map(({ arm, name, sha256 }): [string, Cell] => {
+    const shared = all.every((other) => other.name !== name || other.sha256 === sha256);
+    return [shared ? name : `${arm}: ${name}`, { code: sha256 }];
+  });
+  return [...new Map(facts)];
 }
 
 function auditText({ holds, checks, broken }: Audit): string {

@@ -45,13 +45,34 @@ export function effectSection(archive: JudgedArchive): Block[] {
   if (comparisons.length === 0) {
     return [heading, { kind: 'paragraph', text: 'The protocol compares no times between arms.' }];
   }
-  return [heading, effectTable(comparisons, archive.noise !== null), ...comparisons.flatMap(pairFigure)];
+  return [
+    heading,
+    effectTable(comparisons, archive.noise !== null),
+    ...plotted(comparisons).flatMap(pairFigure),
+  ];
+}
+
+/** Those that a gate judges; where none does, the first of the protocol. */
+function plotted(comparisons: readonly Comparison[]): readonly Comparison[] {
+  const gated = comparisons.filter(({ bound }) => bound !== null);
+  return gated.length > 0 ? gated : comparisons.slice(0, 1);
+}
+
+/** Each warning once, with the comparisons that it limits where those are not all. */
+function footnotes(comparisons: readonly Comparison[]): string[] {
+  const limited = new Map<string, string[]>();
+  for (const { arm, against, metric, effect } of comparisons) {
+    for (const { text } of effect.warnings) {
+      limited.set(text, [...(limited.get(text) ?? []), `${metric}, ${arm} / ${against}`]);
+    }
+  }
+  return [...limited].map(([text, names]) => {
+    const whose = names.length === comparisons.length ? 'All comparisons' : names.join('; ');
+    return `${whose}: ${text}.`;
+  });
 }
 
 function effectTable(comparisons: readonly Comparison[], hasNoise: boolean): Table {
-  const footnotes = comparisons.flatMap(({ arm, against, metric, effect }) =>
-    effect.warnings.map(({ text }) => `${metric}, ${arm} / ${against}: ${text}`),
-  );
   return {
     kind: 'table',
     caption: 'Paired ratios: below 1 the first arm takes less. The unit of inference is the pair',
@@ -83,7 +104,7 @@ function effectTable(comparisons: readonly Comparison[], hasNoise: boolean): Tab
         ? []
         : ['No A/A run is in this archive, so nothing says how large an effect of identical arms is.']),
       'The geometric mean of paired ratios and the ratio of medians are different numbers.',
-      ...footnotes,
+      ...footnotes(comparisons),
     ],
   };
 }

@@ -1,5 +1,5 @@
 import { constants } from 'node:fs';
-import { access, stat } from 'node:fs/promises';
+import { access, realpath, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { storageError, systemCode } from '../base/atomic-file.js';
 import { UsageError } from '../base/errors.js';
@@ -13,17 +13,28 @@ export interface OutputFlags {
   readonly output?: string | undefined;
 }
 
+/** The flags that name what a run reads, where a run that writes has them. */
+export interface InputFlags {
+  readonly model?: string | undefined;
+  readonly promptFile?: string | undefined;
+  readonly prompts?: string | undefined;
+  readonly text?: string | undefined;
+  readonly sign?: string | undefined;
+  readonly profile?: string | undefined;
+}
+
 interface Output {
   readonly flag: string;
   readonly path: string;
 }
 
 /**
- * Checks, before anything runs, that every output can be written and that no two are one file: a run of hours should
- * not fail on a folder that was never there.
+ * Checks, before anything runs, that every output can be written, that no two are one file, and that none replaces what
+ * the run reads: a run of hours should not fail on a folder that was never there, nor cost anybody a prompt or a model.
  * @throws UsageError `same-file`, `not-a-file`; SetupError `no-such-folder`, `not-a-folder`, `not-writable`
  */
-export async function checkOutputs({ receipt, logits, trace, traceOps, output }: OutputFlags): Promise<void> {
+export async function checkOutputs(flags: OutputFlags & InputFlags): Promise<void> {
+  const { receipt, logits, trace, traceOps, output } = flags;
   const files: Output[] = [
     ...(receipt === undefined
       ? []
@@ -41,6 +52,44 @@ export async function checkOutputs({ receipt, logits, trace, traceOps, output }:
       : ['ops.jsonl', 'values.bin'].map((name) => ({ flag: '--trace-ops', path: join(traceOps, name) }));
   requireDistinct([...files, ...records]);
   for (const file of files) await checkFile(file);
+  await requireUnread(files, flags);
+}
+
+async function requireUnread(outputs: readonly Output[], flags: InputFlags): Promise<void> {
+  const inputs = new Map<string, string>();
+  for (const [flag, path] of [
+    ['--prompt-file', flags.promptFile],
+    ['--prompts', flags.prompts],
+    ['--text', flags.text],
+    ['--sign', flags.sign],
+    ['--profile', flags.profile],
+  ] as const) {
+    const real = path === undefined ? null : await realPath(path);
+    if (real !== null) inputs.set(real, flag);
+  }
+  const model = flags.model === undefined ? null : await realPath(flags.model);
+  for (const { flag, path } of outputs) {
+    const real = await realPath(path);
+    if (real === null) continue;
+    const ofModel = dirname(real) === model && checkpointFile.test(real);
+    const input = ofModel ? '--model' : inputs.get(real);
+    if (input === undefined) continue;
+    throw new UsageError(
+      'same-file',
+      `Cannot write ${flag} to "${path}": ${input} reads it, want another file`,
+      {
+        path,
+      },
+    );
+  }
+}
+
+/** What checkpoints are made of; an earlier receipt beside them may be replaced. */
+const checkpointFile = /\.(safetensors|bin|json|txt)$/;
+
+/** Null where there is nothing. */
+function realPath(path: string): Promise<string | null> {
+  return realpath(path).catch(() => null);
 }
 
 function requireDistinct(outputs: readonly Output[]): void {

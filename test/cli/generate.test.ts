@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs';
+import { cpSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import {
@@ -292,5 +292,30 @@ describe('flags that cannot take effect are errors', () => {
     expect(stderr).toBe(
       'waybill: Cannot use --seed at temperature 0: greedy choice draws no random number; give a --temperature above 0 [option-without-effect]\n',
     );
+  });
+});
+
+describe('what a run reads is not what it writes', () => {
+  const cases = (): [string, string[]][] => {
+    const model = join(folder, 'model');
+    if (!existsSync(model)) cpSync(draft, model, { recursive: true });
+    const text = file('read.txt', 'Once');
+    const lines = file('read.jsonl', '{"prompt": "Once"}\n');
+    return [
+      [text, ['-m', draft, '--prompt-file', text, '--receipt', text]],
+      [lines, ['-m', draft, '--prompts', lines, '--trace', join(folder, '.', 'read.jsonl')]],
+      [
+        join(model, 'model.safetensors'),
+        ['-m', model, '-p', 'a', '--logits', join(model, 'model.safetensors')],
+      ],
+      [join(model, 'config.json'), ['-m', model, '-p', 'a', '--receipt', join(model, 'config.json')]],
+    ];
+  };
+
+  test.each([0, 1, 2, 3])('case %i is refused and changes nothing', async (which) => {
+    const [path, words] = cases()[which]!;
+    const before = readFileSync(path);
+    expect(await failure(['generate', '-n', '1', ...words])).toMatchObject({ exit: 2, code: 'same-file' });
+    expect(readFileSync(path).equals(before)).toBe(true);
   });
 });

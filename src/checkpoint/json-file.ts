@@ -8,7 +8,7 @@ import { notAFile } from './weight-file.js';
 /** Indexes of the largest public checkpoints are a few MB; a config a few KB. */
 const largestBytes = 64 * 1024 * 1024;
 
-/** Reads a small JSON file of a checkpoint folder; null where it is absent. Throws `InputError`. */
+/** Reads a small JSON file of a checkpoint folder; null where it is absent. Throws `InputError`, also for a file that holds `null`. */
 export async function readJsonFile(directory: string, name: string): Promise<JsonValue | null> {
   const path = join(directory, name);
   let bytes: Uint8Array;
@@ -36,5 +36,12 @@ export async function readJsonFile(directory: string, name: string): Promise<Jso
       { cause },
     );
   }
-  return parseJson(bytes, name);
+  const value = parseJson(bytes, name);
+  // Null stands for an absent file here; what such a file means is nobody's guess.
+  if (value === null) {
+    throw new InputError('json-null', `Reading "${name}" failed: it holds null, an object is wanted`, {
+      file: name,
+    });
+  }
+  return value;
 }

@@ -241,6 +241,11 @@ test('a missing folder, config or weights are named with what was looked for', a
   );
   expect(error).toBeInstanceOf(SetupError);
   await expectError(() => openCheckpoint(folderOf({})), 'file-missing', '"config.json" is absent');
+  await expectError(
+    () => openCheckpoint(folderOf({ 'config.json': 'null' })),
+    'json-null',
+    'Reading "config.json" failed: it holds null, an object is wanted',
+  );
   const file = folderOf({ x: 'x' });
   await expectError(() => openCheckpoint(join(file, 'x')), 'file-missing', 'it is not a folder');
   await expectError(

@@ -3,7 +3,7 @@ import { Command } from '@commander-js/extra-typings';
 import { exitCodes, UsageError } from '../base/errors.js';
 import { readArchiveFile } from '../lab/archive-file.js';
 import { type Audit, auditArchive, auditJson } from '../lab/audit.js';
-import { type Reexecution, reexecuteTrials } from '../lab/reexecute.js';
+import type { Reexecution } from '../lab/reexecute.js';
 import { raiseExitCode } from './exit-code.js';
 import { readPublicKeys } from './key-files.js';
 import { openTerminal } from './terminal.js';
@@ -38,6 +38,7 @@ export function labAuditCommand() {
       raiseExitCode(audit.exitCode);
       let reexecution: Reexecution | null = null;
       if (reexecute !== undefined && audit.holds && archive !== null) {
+        const { reexecuteTrials } = await import('../lab/reexecute.js');
         reexecution = await reexecuteTrials(archive.run.part, {
           count: reexecute,
           model: model ?? null,

@@ -9,7 +9,7 @@ import { readPart } from '../lab/archive-part.js';
 import { type Audit, auditArchive } from '../lab/audit.js';
 import { checkPart } from '../lab/audit-part.js';
 import { type JudgedArchive, judgePart } from '../lab/lab-receipt.js';
-import { type ReportFormat, renderReport, reportDocument, reportFormats } from '../lab/report/report.js';
+import { type ReportFormat, reportFormats } from '../lab/report/document.js';
 import { raiseExitCode } from './exit-code.js';
 import { readPublicKeys } from './key-files.js';
 import { openTerminal } from './terminal.js';
@@ -26,6 +26,8 @@ export function labReportCommand() {
       const terminal = openTerminal(options);
       const format = formatOf(options.output);
       const { archive, audit } = await readSource(source, options.key ?? []);
+      // Drawing takes a second to load, which no other command of the lab should wait for
+      const { renderReport, reportDocument } = await import('../lab/report/report.js');
       await writeFileAtomic(options.output, renderReport(reportDocument(archive, audit), format));
       const { verdict, exitCode } = archive.run.evaluation;
       terminal.print(`${options.output}: verdict ${verdict}\n`);

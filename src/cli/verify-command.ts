@@ -3,6 +3,7 @@ import { basename } from 'node:path';
 import { Command } from '@commander-js/extra-typings';
 import { exitCodes, InputError, SetupError } from '../base/errors.js';
 import { failureReason } from '../base/failure-reason.js';
+import { labClaims } from '../lab/lab-claims.js';
 import { parsePublicKey } from '../receipt/dsse.js';
 import { type Claim, verifyReceipt } from '../receipt/verify.js';
 import { raiseExitCode } from './exit-code.js';
@@ -33,7 +34,7 @@ export function verifyCommand() {
       const { statements } = verifyReceipt(bytes, basename(receipt));
       const subjects = statements.flatMap((statement) => statement.subject);
       const digests = await subjectDigests(subjects, options);
-      const { claims } = verifyReceipt(bytes, basename(receipt), { keys, digests });
+      const { claims } = verifyReceipt(bytes, basename(receipt), { keys, digests, predicates: labClaims });
       const broken = claims.filter(({ verdict }) => verdict === 'broken').length;
       for (const { text, verdict } of claims) terminal.print(`${marks[verdict].padEnd(12)} ${text}\n`);
       const checked = claims.filter(({ verdict }) => verdict === 'holds').length;

@@ -39,3 +39,6 @@ export interface ReportDocument {
   readonly title: string;
   readonly blocks: readonly Block[];
 }
+
+export const reportFormats = ['html', 'md'] as const;
+export type ReportFormat = (typeof reportFormats)[number];

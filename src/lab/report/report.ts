@@ -1,6 +1,6 @@
 import type { Audit } from '../audit.js';
 import type { JudgedArchive } from '../lab-receipt.js';
-import type { ReportDocument } from './document.js';
+import type { ReportDocument, ReportFormat } from './document.js';
 import { htmlReport } from './html.js';
 import { markdownReport } from './markdown.js';
 import {
@@ -40,9 +40,6 @@ export function reportDocument(archive: JudgedArchive, audit: Audit | null): Rep
     ],
   };
 }
-
-export const reportFormats = ['html', 'md'] as const;
-export type ReportFormat = (typeof reportFormats)[number];
 
 /** The report as text: the same bytes for the same archive. */
 export function renderReport(document: ReportDocument, format: ReportFormat): string {

@@ -12,13 +12,14 @@ export interface PricedPolicy {
   readonly minimumBytes: number;
 }
 
-/** Plans a request by every policy, in the order of their names' list. Throws as `planPlacement`, but for small budgets. */
-export function comparePolicies(request: PlacementRequest): PricedPolicy[] {
-  return policyNames.map((policy) => {
-    const { retain: _, ...rest } = request;
-    const own = request.policy === policy ? request : { ...rest, ...hotWhereKnown(request), policy };
+/** Plans a request by several policies, in their order. Throws as `planPlacement`, but for budgets that are too small. */
+export function comparePolicies(
+  request: PlacementRequest,
+  policies: readonly PolicyName[] = policyNames,
+): PricedPolicy[] {
+  return policies.map((policy) => {
     try {
-      const placement = planPlacement(own);
+      const placement = planPlacement(requestFor(request, policy));
       return { policy, placement, minimumBytes: placement.minimumBytes };
     } catch (error) {
       if (!(error instanceof BudgetError) || error.code !== 'budget-too-small') throw error;
@@ -27,8 +28,10 @@ export function comparePolicies(request: PlacementRequest): PricedPolicy[] {
   });
 }
 
-/** A hot set is what retention does best, and all that it needs is a profile. */
-function hotWhereKnown({ profile, retain }: PlacementRequest): Partial<PlacementRequest> {
-  if (retain !== undefined) return { retain };
-  return profile === undefined ? {} : { retain: { kind: 'hot', profile } };
+/** The same request by another policy. A hot set is what retention does best, and all that it needs is a profile. */
+export function requestFor(request: PlacementRequest, policy: PolicyName): PlacementRequest {
+  const { profile } = request;
+  if (policy !== 'retention' || request.policy === policy || profile === undefined)
+    return { ...request, policy };
+  return { retain: { kind: 'hot', profile }, ...request, policy };
 }

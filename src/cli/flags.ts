@@ -62,7 +62,10 @@ export const flags = {
       (text) => parseByteSize(text, '--budget'),
     ),
   policy: () =>
-    new Option('--policy <name>', `how second-projection weights come: ${policyNames.join(', ')}`),
+    new Option(
+      '--policy <name>',
+      `how second-projection weights come: ${policyNames.join(', ')}, or auto for the cheapest by plan`,
+    ),
   retain: () =>
     new Option('--retain <what>', `rows that policy "retention" keeps: ${retainForms} (default: lru:1024)`),
   profile: () => new Option('--profile <file>', 'activation profile, as "waybill profile" writes it'),

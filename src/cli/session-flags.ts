@@ -62,7 +62,12 @@ export function sessionOptionsOf(
   };
 }
 
-function requireEffect(flag: string, value: string | undefined, owner: PolicyName, policy: PolicyName): void {
+function requireEffect(
+  flag: string,
+  value: string | undefined,
+  owner: PolicyName,
+  policy: PolicyName | 'auto',
+): void {
   if (value === undefined || policy === owner) return;
   throw new UsageError(
     'option-without-effect',
@@ -71,13 +76,13 @@ function requireEffect(flag: string, value: string | undefined, owner: PolicyNam
   );
 }
 
-function policyOf(text: string | undefined, fallback: PolicyName): PolicyName {
+function policyOf(text: string | undefined, fallback: PolicyName): PolicyName | 'auto' {
   if (text === undefined) return fallback;
-  const known = policyNames.find((name) => name === text);
+  const known = ([...policyNames, 'auto'] as const).find((name) => name === text);
   if (known !== undefined) return known;
   throw new UsageError(
     'unknown-policy',
-    `Cannot use policy "${text}": want one of ${policyNames.join(', ')}`,
+    `Cannot use policy "${text}": want one of ${policyNames.join(', ')}, auto`,
     {
       policy: text,
     },

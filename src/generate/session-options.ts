@@ -23,7 +23,8 @@ export interface SessionOptions {
   readonly budgetBytes: number;
   /** Most bytes of page-locked host memory for what is not on the device; only backends with a device use it. */
   readonly hostBudgetBytes: number;
-  readonly policy: PolicyName;
+  /** `auto`: the exact policy that is expected to be the cheapest for new tokens. */
+  readonly policy: PolicyName | 'auto';
   /** Of policy `retention`: `lru:<rows a layer>` or `hot:auto`; null: 1,024 rows used last. */
   readonly retain: string | null;
   /** File of a recorded activation profile (`waybill profile`); null: none. */
@@ -93,7 +94,7 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
     check(name, names.includes(String(options[name])), `one of ${names.join(', ')}`);
   oneOf('backend', backendNames);
   oneOf('kernels', kernelChoices);
-  oneOf('policy', policyNames);
+  oneOf('policy', [...policyNames, 'auto']);
   oneOf('kv', ['f16', 'f32']);
   oneOf('forecast', forecastTimings);
   const { retain } = options;

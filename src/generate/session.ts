@@ -1,4 +1,5 @@
 import type { ActivationProfile } from '../acquire/activation-profile.js';
+import { chooseByPrice } from '../acquire/choose.js';
 import { openWeightSource } from '../acquire/open.js';
 import type { OpenedWeightSource } from '../acquire/placed-source.js';
 import type { LinkRates, Placement } from '../acquire/placement.js';
@@ -213,10 +214,10 @@ function place(
     capacity,
     parallelism: backend.parallelism,
   });
-  const request: PlacementRequest = {
+  const asked: PlacementRequest = {
     description,
     tensor: (id) => prepared.tensor(id),
-    policy: options.policy,
+    policy: options.policy === 'auto' ? 'phase' : options.policy,
     budgetBytes: options.budgetBytes,
     fixed: [
       { label: 'kv cache', cause: 'kv', bytes: kvBytes(kvShape) },
@@ -229,6 +230,7 @@ function place(
     ...(profile === null ? {} : { profile }),
     ...(link === undefined ? {} : { link }),
   };
+  const request = options.policy === 'auto' ? chooseByPrice(asked) : asked;
   const placement = planPlacement(request);
   if (placement.totalBytes > backend.addressableBytes) {
     throw new BudgetError(

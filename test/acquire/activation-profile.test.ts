@@ -7,11 +7,12 @@ import {
   profileText,
   requireProfileOf,
 } from '../../src/acquire/activation-profile.js';
+import { chooseByPrice } from '../../src/acquire/choose.js';
 import { comparePolicies } from '../../src/acquire/compare.js';
 import { activityOf, RowExpectation } from '../../src/acquire/expected-rows.js';
 import { planPlacement } from '../../src/acquire/plan.js';
 import { policies } from '../../src/acquire/policies.js';
-import { policyNames } from '../../src/acquire/policy.js';
+import { type PolicyName, policyNames } from '../../src/acquire/policy.js';
 import { parseRetain } from '../../src/acquire/retain-rows.js';
 import { surveyModel } from '../../src/acquire/survey.js';
 import { describe, emptyPrepared, optConfig } from './support/opt-shape.js';
@@ -164,5 +165,28 @@ group('expected bytes of rows', () => {
     expect(fitting).toEqual(expect.arrayContaining(['stream', 'extents', 'packets', 'forecast', 'phase']));
     expect(fitting).not.toContain('resident');
     expect(fitting).not.toContain('resident-sparse');
+  });
+
+  test('auto takes what is cheapest for new tokens', () => {
+    const request = { description, tensor, policy: 'phase', fixed: [], maxRows: 4 } as const;
+    const all = planPlacement({ ...request, policy: 'resident-sparse', budgetBytes: Infinity });
+    expect(chooseByPrice({ ...request, budgetBytes: all.minimumBytes }).policy).toBe('resident-sparse');
+    const budgetBytes = all.minimumBytes - 1;
+    const bytesBy = (policy: PolicyName, budget: number) =>
+      planPlacement({ ...request, policy, budgetBytes: budget }).moved.expectedBytes;
+    const { minimumBytes } = planPlacement({ ...request, budgetBytes: Infinity });
+    for (const budget of [minimumBytes, budgetBytes]) {
+      const { policy } = chooseByPrice({ ...request, budgetBytes: budget });
+      const [byPhase, byPackets] = [bytesBy('phase', budget), bytesBy('packets', budget)];
+      expect(policy).toBe(byPackets < byPhase * (1 - 1 / 32) ? 'packets' : 'phase');
+    }
+    // Half of the uses by rows that a hot set holds, whichever rows come first in a text.
+    const chosen = chooseByPrice({ ...request, budgetBytes, profile });
+    expect(chosen).toMatchObject({ policy: 'retention', retain: { kind: 'hot' } });
+    const prices = comparePolicies({ ...request, budgetBytes, profile }).flatMap(({ placement }) =>
+      placement === null ? [] : [placement.moved.expectedBytes],
+    );
+    expect(planPlacement(chosen).moved.expectedBytes).toBe(Math.min(...prices));
+    expect(chooseByPrice({ ...request, budgetBytes: 1 }).policy).toBe('phase');
   });
 });

@@ -58,7 +58,7 @@ __device__ __forceinline__ void storeCache(const LinearRowsParams &p, int which,
 template <class E, int R, int lanes, int C>
 __device__ __forceinline__ void linearRows(const LinearRowsParams &p) {
   typedef typename E::Stored Stored;
-  constexpr int columns = lanes * C, groupsPerWarp = 32 / lanes;
+  constexpr int columns = lanes * C;
   constexpr int batch = C == 1 ? 16 : sizeof(Stored) == 4 && R == 8 ? 4 : 32 / C; // loads in flight, twice
   constexpr int batches = blockInputs / batch;
   extern __shared__ float shared[];

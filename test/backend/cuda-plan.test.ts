@@ -109,9 +109,9 @@ describe('launches of the CUDA backend', () => {
   it('a decode layer is five launches, and each reports errors under its own op', () => {
     const launches = planLaunches(placed(layer()), cudaFacts);
     expect(launches.map(({ kernel }) => kernel)).toEqual([
-      'linear_rows_f16_r1_8x4',
+      'linear_rows_f16_r1_32x1',
       'attention_cluster_f16',
-      'linear_rows_f16_r1_8x4',
+      'linear_rows_f16_r1_32x1',
       'linear_rows_f16_r1_16x4',
       'active_direct_f16_r1_16x4',
     ]);

@@ -10,6 +10,7 @@ export const cudaFacts: LaunchFacts = {
   architecture: 90,
   multiprocessors: 132,
   sharedBytes: 232_448,
+  overlaps: true,
   statusAddress: 4096,
 };
 
@@ -17,6 +18,7 @@ export const cudaFacts: LaunchFacts = {
 export const oldestFacts: LaunchFacts = {
   ...cudaFacts,
   architecture: 75,
+  overlaps: false,
   multiprocessors: 40,
   sharedBytes: 65_536,
 };

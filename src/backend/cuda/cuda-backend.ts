@@ -79,6 +79,7 @@ export class CudaBackend implements Backend {
     this.#statusWords = new Uint32Array(this.#status.bytes.buffer).fill(0);
     this.#facts = {
       architecture: device.architecture,
+      overlaps,
       multiprocessors: device.multiprocessors,
       sharedBytes: device.sharedBytes,
       statusAddress: this.#status.deviceAddress,

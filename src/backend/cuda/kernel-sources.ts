@@ -39,6 +39,22 @@ export function readKernelUnits(): KernelUnit[] {
   ];
 }
 
+const unitsByPrefix: readonly (readonly [string, string])[] = [
+  ['attention_', 'attention.cu'],
+  ['linear_rows_', 'linear-rows.cu'],
+  ['linear_tiles_', 'linear-tiles.cu'],
+  ['active_inputs_', 'sparse.cu'],
+  ['active_direct_', 'sparse.cu'],
+  ['output_rows_', 'sparse.cu'],
+];
+
+/** The unit that a kernel is in, by its name. */
+export function unitOf(kernel: string): string {
+  const source = unitsByPrefix.find(([prefix]) => kernel.startsWith(prefix))?.[1] ?? 'rows.cu';
+  if (!typedSources.some((name) => name === source)) return source;
+  return `${source} for ${storedTypes.find((type) => kernel.includes(`_${type}_`))}`;
+}
+
 function readSource(name: string): string {
   const seen = new Set<string>();
   const read = (file: string): string =>

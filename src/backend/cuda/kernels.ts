@@ -7,7 +7,7 @@ import { DefectError } from '../../base/errors.js';
 import { waybillHome } from '../../checkpoint/prepared-location.js';
 import { type Compiler, compile, compileOptions, loadCompiler } from './compiler.js';
 import { check, type DriverLibrary } from './driver.js';
-import { type KernelUnit, kernelSourceDigest, readKernelUnits } from './kernel-sources.js';
+import { type KernelUnit, kernelSourceDigest, readKernelUnits, unitOf } from './kernel-sources.js';
 
 /** Compiled units of one device, and how they were come by. */
 export interface KernelImages {
@@ -79,7 +79,7 @@ const staticSharedAttribute = 1;
 export class KernelModules {
   readonly #driver: DriverLibrary;
   readonly #sharedBytes: number;
-  readonly #modules: bigint[] = [];
+  readonly #modules = new Map<string, bigint>();
   readonly #functions = new Map<string, bigint>();
 
   constructor(driver: DriverLibrary, sharedBytes: number) {
@@ -92,7 +92,7 @@ export class KernelModules {
       const module = new BigUint64Array(1);
       const code = this.#driver.cuModuleLoadData(module, image);
       check(this.#driver, 'cuModuleLoadData', code, `load the kernels of "${name}"`);
-      this.#modules.push(module[0]!);
+      this.#modules.set(name, module[0]!);
     }
   }
 
@@ -100,9 +100,11 @@ export class KernelModules {
   find(name: string): bigint {
     const known = this.#functions.get(name);
     if (known !== undefined) return known;
+    const module = this.#modules.get(unitOf(name));
+    if (module === undefined) throw new DefectError(`Cannot find the unit of kernel "${name}"`);
     const room = new BigUint64Array(1);
-    const owner = this.#modules.find((module) => this.#driver.cuModuleGetFunction(room, module, name) === 0);
-    if (owner === undefined) throw new DefectError(`Cannot find the kernel "${name}"`);
+    const code = this.#driver.cuModuleGetFunction(room, module, name);
+    check(this.#driver, 'cuModuleGetFunction', code, `find the kernel "${name}"`);
     const kernel = room[0]!;
     const fixed = new Int32Array(1);
     check(

@@ -21,6 +21,8 @@ export interface LaunchFacts {
   readonly architecture: number;
   readonly multiprocessors: number;
   readonly sharedBytes: number;
+  /** Kernels start before the one in front has ended. */
+  readonly overlaps: boolean;
   /** Device address of the status word of op 0; op i has the i-th word of `statusWords`, counted round. */
   readonly statusAddress: number;
 }

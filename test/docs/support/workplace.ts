@@ -21,9 +21,20 @@ export class Workplace {
   readonly #environment: NodeJS.ProcessEnv;
 
   constructor() {
-    for (const name of ['package.json', 'bin', 'dist', 'models', 'examples', 'scripts', 'docs', 'src'])
+    for (const name of [
+      'package.json',
+      'bin',
+      'dist',
+      'models',
+      'examples',
+      'scripts',
+      'docs',
+      'src',
+      'protocols',
+    ])
       symlinkSync(join(repository, name), join(this.folder, name));
     mkdirSync(join(this.folder, 'node_modules'));
+    mkdirSync(join(this.folder, '.tmp'));
     symlinkSync(repository, join(this.folder, 'node_modules', 'waybill'));
     const tools = join(this.folder, '.tools');
     mkdirSync(tools);
@@ -39,6 +50,8 @@ export class Workplace {
       PATH: `${tools}${delimiter}${environment.PATH ?? ''}`,
       HF_HOME: join(this.folder, '.hf'),
       HF_HUB_OFFLINE: '1',
+      // runs of the lab lease processors below it, and other tests run beside this one
+      TMPDIR: join(this.folder, '.tmp'),
     };
   }
 

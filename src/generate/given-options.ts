@@ -13,3 +13,8 @@ export function givenOptions<Options extends object>(given: Options, known: read
   }
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as Options;
 }
+
+/** A refused value as it was given: strings and lists in quotes, numbers that JSON lacks as they print. */
+export function shownValue(value: unknown): string {
+  return typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value));
+}

@@ -1,5 +1,5 @@
 import { UsageError } from '../base/errors.js';
-import { givenOptions } from './given-options.js';
+import { givenOptions, shownValue } from './given-options.js';
 
 /** How tokens are chosen and when generation ends. All fields have a meaning in every run; defaults are greedy. */
 export interface GenerateOptions {
@@ -41,7 +41,7 @@ export function generateOptions(given: Partial<GenerateOptions> = {}): GenerateO
   const options = { ...defaultGenerateOptions, ...givenOptions(given, known) };
   const check = (name: keyof GenerateOptions, holds: boolean, wanted: string): void => {
     if (holds) return;
-    throw new UsageError('bad-option', `Cannot use "${name}" ${shown(options[name])}: want ${wanted}`, {
+    throw new UsageError('bad-option', `Cannot use "${name}" ${shownValue(options[name])}: want ${wanted}`, {
       option: name,
       value: String(options[name]),
     });
@@ -85,9 +85,4 @@ export function generateOptions(given: Partial<GenerateOptions> = {}): GenerateO
     );
   }
   return Object.freeze({ ...options, stop: Object.freeze([...options.stop]) });
-}
-
-/** A refused value as it was given: strings and lists in quotes, numbers that JSON lacks as they print. */
-function shown(value: unknown): string {
-  return typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value));
 }

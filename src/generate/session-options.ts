@@ -7,7 +7,7 @@ import { type BackendName, backendNames, type KernelChoice, kernelChoices } from
 import { UsageError } from '../base/errors.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
 import type { TraceSink } from '../memory/trace.js';
-import { givenOptions } from './given-options.js';
+import { givenOptions, shownValue } from './given-options.js';
 
 /** How a model is opened. One record, frozen, that goes into the receipt. */
 export interface SessionOptions {
@@ -85,13 +85,21 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
   const options: SessionOptions = { ...defaults, ...givenOptions(given, known) };
   const check = (name: keyof SessionOptions, holds: boolean, wanted: string): void => {
     if (holds) return;
-    throw new UsageError('bad-option', `Cannot use ${name} ${String(options[name])}: want ${wanted}`, {
+    throw new UsageError('bad-option', `Cannot use "${name}" ${shownValue(options[name])}: want ${wanted}`, {
       option: name,
       value: String(options[name]),
     });
   };
   const oneOf = (name: keyof SessionOptions, names: readonly string[]): void =>
-    check(name, names.includes(String(options[name])), `one of ${names.join(', ')}`);
+    check(
+      name,
+      names.some((known) => known === options[name]),
+      `one of ${names.join(', ')}`,
+    );
+  check('model', typeof options.model === 'string', 'the folder of a checkpoint, or a hub id');
+  for (const name of ['revision', 'prepared', 'profile'] as const) {
+    check(name, options[name] === null || typeof options[name] === 'string', 'text, or null for none');
+  }
   oneOf('backend', backendNames);
   oneOf('kernels', kernelChoices);
   oneOf('policy', [...policyNames, 'auto']);

@@ -3,6 +3,8 @@
  * would happen before anything is loaded.
  */
 
+export { type ActivationProfile, parseProfile, profileText } from './acquire/activation-profile.js';
+export { comparePolicies, type PricedPolicy } from './acquire/compare.js';
 export type { Placement } from './acquire/placement.js';
 export { type PolicyName, policyNames } from './acquire/policy.js';
 export { formatByteSize, parseByteSize } from './base/byte-size.js';
@@ -18,12 +20,20 @@ export {
   UsageError,
   WaybillError,
 } from './base/errors.js';
+export {
+  type CacheEntry,
+  type CacheListing,
+  listCache,
+  removeFromCache,
+} from './checkpoint/cache-listing.js';
 export { type Checkpoint, openCheckpoint } from './checkpoint/checkpoint.js';
 export { resolveModel } from './checkpoint/hub.js';
 export { openOrPrepare } from './checkpoint/open-or-prepare.js';
 export { openTokenizer, type Tokenizer } from './checkpoint/tokenizer.js';
+export { ActivationCounter } from './generate/activation-counter.js';
 export { type GenerateCall, generate, type PromptOrIds } from './generate/generate.js';
 export { Generation, type GenerationHooks } from './generate/generation.js';
+export { compareOpTraces, type OpComparison, type OpDifference } from './generate/op-diff.js';
 export { type GenerateOptions, generateOptions } from './generate/options.js';
 export type {
   FinishReason,

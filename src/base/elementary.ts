@@ -27,7 +27,7 @@ const exp4 = f(0.041666392);
 const exp5 = f(0.008369185);
 const exp6 = f(0.0013941576);
 
-/** e^x within 1 ulp of the exact value (tested over every binary32); subnormal results kept, NaN passes. */
+/** e^x within 1 ulp of the exact value (docs/numerics.md says how it was checked); subnormal results kept, NaN passes. */
 export function exp32(x: number): number {
   let c = Math.min(x, expHighest);
   c = Math.max(c, expLowest);

@@ -186,3 +186,15 @@ describe('the contract', () => {
     expect(sha256Hex(littleEndianBytes(Float32Array.from(results)))).toBe(digest);
   });
 });
+
+it.each([
+  ['exp32', exp32, Math.exp, 0xc0bb0605, 0.998161],
+  ['tanh32', tanh32, Math.tanh, 0x3f433c63, 1.066124],
+  ['erf32', erf32, erfReference, 0x3f879e9a, 1.357625],
+] as const)(
+  '%s errs most where a search through every binary32 found it',
+  (_, got, exact, encoding, most) => {
+    const x = floatOf(encoding);
+    expect(ulps(got(x), exact(x))).toBeCloseTo(most, 5);
+  },
+);

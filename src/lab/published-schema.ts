@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { labPredicateSchema } from './lab-predicate.js';
 import { protocolSchema } from './protocol-schema.js';
 import { manifestSchema, recordSchema } from './record-format.js';
 
@@ -10,5 +11,6 @@ export function publishedSchemas(): Record<string, string> {
     'protocol.schema.json': text('Waybill lab protocol, version 1', protocolSchema),
     'lab-manifest.schema.json': text('Waybill lab run manifest, version 1', manifestSchema),
     'lab-record.schema.json': text('Waybill lab run record, version 1', recordSchema),
+    'lab-receipt.schema.json': text('Waybill lab accounting, predicate version 0.1', labPredicateSchema),
   };
 }

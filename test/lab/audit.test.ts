@@ -124,17 +124,14 @@ describe('audit', () => {
 
   test('notices any changed byte of any member, and of the zip between them', async () => {
     const bytes = await packedBytes(await archiveOf({ protocol: small }, { privateKey }));
-    let flips = 0;
-    // Every byte of the first and last 4 KiB (protocol's head, headers, lists), and a stride over all
-    for (let at = 0; at < bytes.length; at += at < 4096 || at >= bytes.length - 4096 ? 1 : 7) {
+    expect(bytes.length).toBeGreaterThan(10_000);
+    for (let at = 0; at < bytes.length; at++) {
       const changed = Buffer.from(bytes);
       changed[at]! ^= 1 << (at % 8);
       const found = await auditArchive(changed, { name: 'x' });
       expect(found.audit.exitCode, `byte ${at}`).toBe(6);
       expect(found.audit.broken?.problem ?? '').toMatch(/[^.]$/);
-      flips++;
     }
-    expect(flips).toBeGreaterThan(8192);
   });
 
   test('notices any changed byte of a member even where the zip around it was made to fit', async () => {

@@ -1,5 +1,6 @@
 import { parseHTML } from 'linkedom';
 import { describe, expect, test } from 'vitest';
+import { stackedBars } from '../../src/lab/report/charts.js';
 import { escapeHtml } from '../../src/lab/report/html.js';
 import { escapeMarkdown } from '../../src/lab/report/markdown.js';
 import { renderReport, reportDocument } from '../../src/lab/report/report.js';
@@ -123,6 +124,17 @@ describe('report', () => {
     for (const line of markdown.split('\n').filter((text) => text.startsWith('|'))) {
       expect(line.replace(/\\\|/g, '').endsWith('|')).toBe(true);
     }
+  });
+
+  test('takes no markup from hostile names in figures', () => {
+    const name = '<img src=x onerror=alert(1)>"&';
+    const { document } = parseHTML(
+      `<html><body>${stackedBars({ unit: name, bars: [{ arm: name, parts: [{ name, value: 1 }] }] })}</body></html>`,
+    );
+    expect(document.querySelectorAll('img,script')).toHaveLength(0);
+    const texts = [...document.querySelectorAll('text')].map(({ textContent }) => textContent);
+    expect(texts).toContain(name);
+    expect(texts).toContain(`${name.slice(0, 25)}…`);
   });
 
   test('escapes whatever could begin markup', () => {

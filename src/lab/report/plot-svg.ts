@@ -30,5 +30,6 @@ export function plotSvg(options: Plot.PlotOptions): string {
     part.removeAttribute('aria-hidden');
   }
   svg.removeAttribute('class');
-  return svg.outerHTML.replace(/(\d+\.\d{3})\d+/g, '$1');
+  // A thousandth of a pixel is enough; labels are left as they are
+  return svg.outerHTML.replace(/="[^"]*"/g, (value) => value.replace(/(\d+\.\d{3})\d+/g, '$1'));
 }

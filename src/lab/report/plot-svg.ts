@@ -31,5 +31,5 @@ export function plotSvg(options: Plot.PlotOptions): string {
   }
   svg.removeAttribute('class');
   // A thousandth of a pixel is enough; labels are left as they are
-  return svg.outerHTML.replace(/="[^"]*"/g, (value) => value.replace(/(\d+\.\d{3})\d+/g, '$1'));
+  return svg.outerHTML.replace(/="[^"]*"/g, (value: string) => value.replace(/(\d+\.\d{3})\d+/g, '$1'));
 }

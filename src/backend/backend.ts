@@ -1,3 +1,4 @@
+import type { BudgetComponent } from '../memory/budget.js';
 import type { AllocationRequest, Allocator, DeviceBuffer, Span } from '../memory/buffers.js';
 import type { PlacedOp } from './ops.js';
 
@@ -55,6 +56,8 @@ export interface Backend extends Allocator {
   readonly parallelism: number;
   /** Largest number of bytes that this backend can address in all, or `Infinity`. */
   readonly addressableBytes: number;
+  /** What the backend holds by itself, beside what it is asked for: part of every budget. */
+  readonly overheads?: readonly BudgetComponent[];
   /** Where the backend computes on a device of its own: the host memory that it can reach. */
   readonly hostTier?: HostTier;
   /** Queues ops behind all earlier ones; resolves when they are done, rejects with the first `NumericsError`. */

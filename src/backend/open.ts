@@ -1,6 +1,7 @@
+import { SetupError } from '../base/errors.js';
 import type { Backend } from './backend.js';
 
-export const backendNames = ['cpu', 'cuda', 'oracle'] as const;
+export const backendNames = ['cpu', 'cuda', 'oracle', 'auto'] as const;
 export type BackendName = (typeof backendNames)[number];
 
 export const kernelChoices = ['auto', 'native', 'wasm'] as const;
@@ -12,16 +13,31 @@ export interface BackendOptions {
   readonly threads: number;
   /** Which kernels of the CPU backend: native where they load, else WebAssembly; or one of them by name. */
   readonly kernels: KernelChoice;
+  /** Which GPU, from 0, where one is used. */
+  readonly device?: number;
+  /** Told why `auto` does not use a GPU. */
+  readonly onNote?: ((text: string) => void) | undefined;
 }
 
-/** Opens a backend; each is loaded only when asked for. Adding one is its folder and a line here. */
+/**
+ * Opens a backend; each is loaded only when asked for. Adding one is its folder and a line here. `auto` is `cuda` where
+ * that can be set up, else `cpu`.
+ */
 export async function openBackend(options: BackendOptions): Promise<Backend> {
   switch (options.name) {
     case 'cpu':
       return (await import('./cpu/open-cpu.js')).openCpu(options);
     case 'cuda':
-      return (await import('./cuda/open-cuda.js')).openCuda();
+      return (await import('./cuda/open-cuda.js')).openCuda(options);
     case 'oracle':
       return (await import('./oracle/open-oracle.js')).openOracle();
+    case 'auto':
+      try {
+        return await openBackend({ ...options, name: 'cuda' });
+      } catch (error) {
+        if (!(error instanceof SetupError)) throw error;
+        options.onNote?.(`computing on the CPU: ${error.message}`);
+        return openBackend({ ...options, name: 'cpu' });
+      }
   }
 }

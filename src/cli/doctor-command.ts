@@ -4,6 +4,7 @@ import { delimiter, join } from 'node:path';
 import { Command } from '@commander-js/extra-typings';
 import { nativeStatus } from '../backend/cpu/native-status.js';
 import { openCpu } from '../backend/cpu/open-cpu.js';
+import type { CudaStatus } from '../backend/cuda/cuda-status.js';
 import { formatByteSize } from '../base/byte-size.js';
 import { waybillHome } from '../checkpoint/prepared-location.js';
 import { packageRoot } from '../receipt/program.js';
@@ -20,7 +21,14 @@ interface Finding {
 export function doctorCommand() {
   return new Command('doctor').option('--json', 'print one JSON object').action(async (options) => {
     const terminal = openTerminal(options);
-    const findings = [platform(), ...(await kernels()), native(), ...optionalParts(), home()];
+    const findings = [
+      platform(),
+      ...(await kernels()),
+      native(),
+      ...(await cuda()),
+      ...optionalParts(),
+      home(),
+    ];
     const width = Math.max(...findings.map(({ name }) => name.length));
     for (const { name, state, text } of findings) {
       terminal.print(`${state === 'ok' ? 'ok    ' : 'absent'}  ${name.padEnd(width)}  ${text}\n`);
@@ -71,10 +79,48 @@ function native(): Finding {
   return { name: 'native kernels', state: 'absent', text: `${status.reason}; ${remedy}` };
 }
 
+/** Driver, GPUs with their link, compiler library; loaded only here and by the backend itself. */
+async function cuda(): Promise<Finding[]> {
+  const absent = (name: string, text: string): Finding => ({ name, state: 'absent', text });
+  let status: CudaStatus;
+  try {
+    status = (await import('../backend/cuda/cuda-status.js')).cudaStatus();
+  } catch (error) {
+    return [absent('CUDA', error instanceof Error ? error.message : String(error))];
+  }
+  const { driver, driverProblem, devices, compiler, compilerProblem, kernelCache } = status;
+  const findings: Finding[] = [
+    driver === null
+      ? absent('CUDA driver', driverProblem!)
+      : { name: 'CUDA driver', state: 'ok', text: `serves CUDA ${driver}` },
+  ];
+  for (const { index, name, architecture, totalBytes, usedBytes, link } of devices) {
+    const free =
+      usedBytes === null
+        ? formatByteSize(totalBytes)
+        : `${formatByteSize(totalBytes - usedBytes)} free of ${formatByteSize(totalBytes)}`;
+    const lanes =
+      link === null
+        ? 'link unknown'
+        : `PCIe ${link.generation} x${link.width} now, ${link.maxGeneration} x${link.maxWidth} at most`;
+    const text = `${name}, compute capability ${architecture / 10}, ${free}, ${lanes}`;
+    findings.push({ name: `GPU ${index}`, state: 'ok', text });
+  }
+  findings.push(
+    compiler === null
+      ? absent('CUDA compiler', compilerProblem!)
+      : {
+          name: 'CUDA compiler',
+          state: 'ok',
+          text: `NVRTC ${compiler.version}, "${compiler.path}"; kernels in "${kernelCache}"`,
+        },
+  );
+  return findings;
+}
+
 function optionalParts(): Finding[] {
   const programs = [
     ['C++ compiler', ['c++', 'g++', 'clang++'], 'only needed to build the native kernels'],
-    ['NVIDIA driver', ['nvidia-smi'], 'only for GPUs, which this version does not use'],
   ] as const;
   return programs.map(([name, commands, purpose]) => {
     const path = commands.map(findProgram).find((found) => found !== null) ?? null;

@@ -2,6 +2,7 @@ import { Option } from '@commander-js/extra-typings';
 import { forecastTimings } from '../acquire/forecast-way.js';
 import { policyNames } from '../acquire/policy.js';
 import { retainForms } from '../acquire/retain-rows.js';
+import { backendNames } from '../backend/open.js';
 import { parseByteSize } from '../base/byte-size.js';
 import { UsageError } from '../base/errors.js';
 
@@ -75,9 +76,14 @@ export const flags = {
       'when policy "forecast" fetches its guesses: early, late (a control)',
     ).argParser(oneOf('--forecast', forecastTimings)),
   backend: () =>
-    new Option('--backend <name>', 'where arithmetic happens: cpu, oracle')
-      .argParser(oneOf('--backend', ['cpu', 'oracle']))
+    new Option('--backend <name>', `where arithmetic happens: ${backendNames.join(', ')}`)
+      .argParser(oneOf('--backend', backendNames))
       .default('cpu' as const),
+  device: () => new Option('--device <n>', 'which GPU, from 0').argParser(integer('--device', 0)),
+  hostBudget: () =>
+    new Option('--host-budget <bytes>', 'most bytes of page-locked host memory, with a GPU').argParser(
+      (text) => parseByteSize(text, '--host-budget'),
+    ),
   kernels: () =>
     new Option('--kernels <name>', 'which CPU kernels: auto, native, wasm')
       .argParser(oneOf('--kernels', ['auto', 'native', 'wasm']))

@@ -25,6 +25,8 @@ function command() {
     .addOption(flags.backend())
     .addOption(flags.kernels())
     .addOption(flags.threads())
+    .addOption(flags.device())
+    .addOption(flags.hostBudget())
     .addOption(flags.kv())
     .addOption(flags.ctxSize())
     .addOption(flags.prefillChunk())

@@ -29,6 +29,8 @@ export function profileCommand() {
     .addOption(flags.backend())
     .addOption(flags.kernels())
     .addOption(flags.threads())
+    .addOption(flags.device())
+    .addOption(flags.hostBudget())
     .addOption(flags.kv())
     .addOption(flags.ctxSize())
     .addOption(flags.prefillChunk())

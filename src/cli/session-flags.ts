@@ -19,6 +19,8 @@ export interface SessionFlags {
   readonly backend: SessionOptions['backend'];
   readonly kernels: SessionOptions['kernels'];
   readonly threads?: number | undefined;
+  readonly device?: number | undefined;
+  readonly hostBudget?: number | undefined;
   readonly kv: SessionOptions['kv'];
   readonly ctxSize?: number | undefined;
   readonly prefillChunk: number;
@@ -41,6 +43,22 @@ export function sessionOptionsOf(
       'Cannot use --threads with --backend oracle: the oracle computes in one thread',
     );
   }
+  if (given.threads !== undefined && given.backend === 'cuda') {
+    throw new UsageError(
+      'option-without-effect',
+      'Cannot use --threads with --backend cuda: the GPU decides its own',
+    );
+  }
+  for (const [flag, value] of [
+    ['--device', given.device],
+    ['--host-budget', given.hostBudget],
+  ] as const) {
+    if (value === undefined || given.backend === 'cuda' || given.backend === 'auto') continue;
+    throw new UsageError(
+      'option-without-effect',
+      `Cannot use ${flag} with --backend ${given.backend}: only the cuda backend has a use for it`,
+    );
+  }
   const chosen = policyOf(given.policy, policy);
   requireEffect('--retain', given.retain, 'retention', chosen);
   requireEffect('--forecast', given.forecast, 'forecast', chosen);
@@ -56,6 +74,8 @@ export function sessionOptionsOf(
     backend: given.backend,
     kernels: given.kernels,
     ...(given.threads === undefined ? {} : { threads: given.threads }),
+    ...(given.device === undefined ? {} : { device: given.device }),
+    ...(given.hostBudget === undefined ? {} : { hostBudgetBytes: given.hostBudget }),
     kv: given.kv,
     contextPositions: given.ctxSize ?? null,
     prefillChunk: given.prefillChunk,

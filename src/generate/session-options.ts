@@ -19,6 +19,8 @@ export interface SessionOptions {
   readonly backend: BackendName;
   readonly kernels: KernelChoice;
   readonly threads: number;
+  /** Which GPU, from 0 among those that the driver shows; the other backends have no use for it. */
+  readonly device: number;
   /** Most bytes that the session may hold; `Infinity`: no limit. */
   readonly budgetBytes: number;
   /** Most bytes of page-locked host memory for what is not on the device; only backends with a device use it. */
@@ -68,6 +70,7 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
     backend: 'cpu',
     kernels: 'auto',
     threads: availableParallelism(),
+    device: 0,
     budgetBytes: Infinity,
     hostBudgetBytes: Infinity,
     policy: 'phase',
@@ -117,6 +120,13 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
   for (const name of ['threads', 'slots', 'prefillChunk', 'logitsRows'] as const) {
     check(name, Number.isSafeInteger(options[name]) && options[name] >= 1, 'an integer of at least 1');
   }
+  check('device', Number.isSafeInteger(options.device) && options.device >= 0, 'a GPU number, from 0');
+  const { hostBudgetBytes } = options;
+  check(
+    'hostBudgetBytes',
+    hostBudgetBytes === Infinity || (Number.isSafeInteger(hostBudgetBytes) && hostBudgetBytes >= 0),
+    'a number of bytes',
+  );
   const { contextPositions } = options;
   check(
     'contextPositions',

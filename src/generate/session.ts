@@ -143,6 +143,7 @@ export class Session implements Engine {
       await this.source.close();
       closeWorkspace(this.#allocator, this.#workspace);
       this.kv.close();
+      for (const { label } of this.backend.overheads ?? []) this.#allocator.unreserve(label);
     } finally {
       await closePlan(this.plan);
     }
@@ -177,6 +178,8 @@ export async function planSession(
       name: options.backend,
       kernels: options.kernels,
       threads: options.threads,
+      device: options.device,
+      onNote: hooks.onNote,
     });
     const link = await hooks.measureLink?.(prepared);
     const profile = options.profile === null ? null : await readProfile(options.profile, prepared);
@@ -220,6 +223,7 @@ function place(
     policy: options.policy === 'auto' ? 'phase' : options.policy,
     budgetBytes: options.budgetBytes,
     fixed: [
+      ...(backend.overheads ?? []),
       { label: 'kv cache', cause: 'kv', bytes: kvBytes(kvShape) },
       ...workspace.requests.map(({ label, cause, byteLength }) => ({ label, cause, bytes: byteLength })),
     ],
@@ -267,6 +271,7 @@ export async function openSession(plan: SessionPlan, hooks: SessionHooks = {}): 
   const ledger = new Ledger(trace?.record ?? null);
   const allocator = new BudgetedAllocator(backend, options.budgetBytes, ledger);
   try {
+    for (const overhead of backend.overheads ?? []) allocator.reserve(overhead);
     const workspacePlan = planWorkspace(prepared.description, {
       maxRows: placement.maxRows,
       maxLogitsRows: options.logitsRows,

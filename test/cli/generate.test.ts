@@ -274,7 +274,7 @@ describe('flags that cannot take effect are errors', () => {
     [['-p', 'a', '-n', '0'], 'bad-option'],
     [['-p', 'a', '--stop', ''], 'bad-option'],
     [['-p', 'a', '--kv', 'f8'], 'bad-option'],
-    [['-p', 'a', '--backend', 'cuda'], 'bad-option'],
+    [['-p', 'a', '--backend', 'gpu'], 'bad-option'],
     [['-p', 'a', '--policy', 'magic'], 'unknown-policy'],
     [['-p', 'a', '--ctx-size', '100000'], 'context-too-long'],
     [['-p', 'a', '--colour'], 'unknown-option'],

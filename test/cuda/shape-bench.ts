@@ -175,6 +175,7 @@ async function open(
     tensor: (id: string) => prepared.tensor(id),
     policy,
     fixed: [
+      ...(backend.overheads ?? []),
       { label: 'kv cache', cause: 'kv', bytes: kvBytes(kvShape) },
       ...workspace.requests.map(({ label, cause, byteLength }) => ({ label, cause, bytes: byteLength })),
     ] as const,
@@ -202,6 +203,7 @@ async function open(
     prepared,
     backend,
     placement,
+    request: { ...request, budgetBytes },
     kvShape,
   } as Parameters<typeof openSession>[0]);
 }
@@ -251,8 +253,9 @@ function halves(byteLength: number): Uint8Array {
   let state = 12345;
   for (let index = 0; index < values.length; index += 1) {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    // Mantissa steps at 2^-5: u in [0, 1) times 0.034, sign from another bit.
-    values[index] = toHalf(((state >>> 9) / 2 ** 23) * 0.0342) | ((state & 0x100) << 7);
+    // The top bits: the low ones of such a generator repeat within a row.
+    const magnitude = ((state >>> 9) & 0x3fffff) / 2 ** 22;
+    values[index] = toHalf(magnitude * 0.0342) | ((state >>> 31) << 15);
   }
   return new Uint8Array(values.buffer);
 }

@@ -1,4 +1,5 @@
 import { ExecutionError } from '../../base/errors.js';
+import type { BudgetComponent } from '../../memory/budget.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
 import type { Backend, BackendInfo, HostTier, Transfer, TransferFile, TransferReport } from '../backend.js';
 import type { PlacedOp } from '../ops.js';
@@ -37,6 +38,8 @@ export interface CudaParts {
   readonly graphs: boolean;
   /** Kernels start before the one in front has ended. */
   readonly overlaps: boolean;
+  /** Device memory of context and kernels, as measured at opening; null where it cannot be measured. */
+  readonly contextBytes: number | null;
 }
 
 /** One GPU as a `Backend`. Made by `openCuda`, with its context current. */
@@ -45,6 +48,7 @@ export class CudaBackend implements Backend {
   readonly device: DeviceFacts;
   readonly parallelism = attentionScratchRows;
   readonly addressableBytes: number;
+  readonly overheads: readonly BudgetComponent[];
   readonly hostTier: HostTier;
   readonly #driver: DriverLibrary;
   readonly #context: bigint;
@@ -65,12 +69,17 @@ export class CudaBackend implements Backend {
   #fatal: ExecutionError | null = null;
   #closing: Promise<void> | null = null;
 
-  constructor({ driver, device, context, modules, info, graphs, overlaps }: CudaParts) {
+  constructor(parts: CudaParts) {
+    const { driver, device, context, modules, info, graphs, overlaps, contextBytes } = parts;
     this.#driver = driver;
     this.#context = context;
     this.device = device;
     this.info = Object.freeze(info);
     this.addressableBytes = device.totalBytes;
+    this.overheads =
+      contextBytes === null
+        ? []
+        : [{ label: 'cuda context and kernels', cause: 'runtime', bytes: contextBytes }];
     this.#computing = this.#stream();
     this.#copying = this.#stream();
     this.#memory = new DeviceMemory(driver, this.#computing);

@@ -1,8 +1,9 @@
 import { SetupError } from '../../base/errors.js';
 import { CudaBackend } from './cuda-backend.js';
-import { chooseDevice, deviceHandle } from './device.js';
-import { check, cudaCodes, describe, driverVersion, loadDriver } from './driver.js';
-import { KernelModules, kernelImages } from './kernels.js';
+import { chooseDevice, type DeviceFacts, deviceHandle } from './device.js';
+import { check, cudaCodes, type DriverLibrary, describe, driverVersion, loadDriver } from './driver.js';
+import { type KernelImages, KernelModules, kernelImages } from './kernels.js';
+import { measureContext } from './monitor.js';
 
 export interface CudaOptions {
   /** Among the GPUs that the driver shows (CUDA_VISIBLE_DEVICES), from 0. */
@@ -27,24 +28,17 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
   const driver = loadDriver();
   const device = chooseDevice(driver, options.device ?? 0);
   const kernels = await kernelImages(device.architecture);
-  const room = new BigUint64Array(1);
-  const code = driver.cuCtxCreate_v2(room, 0, deviceHandle(driver, device.index));
-  if (code === cudaCodes.outOfMemory) {
-    throw new SetupError(
-      'out-of-memory',
-      `Cannot open "${device.name}": its memory does not hold another context, ${describe(driver, 'cuCtxCreate', code)}`,
-    );
-  }
-  check(driver, 'cuCtxCreate', code, `open "${device.name}"`);
-  const context = room[0]!;
+  const { value, bytes: contextBytes } = measureContext(device.pciBusId, () =>
+    makeContext(driver, device, kernels),
+  );
+  const { context, modules } = value;
   try {
-    const modules = new KernelModules(driver, device.sharedBytes);
-    modules.load(kernels);
     return new CudaBackend({
       driver,
       device,
       context,
       modules,
+      contextBytes,
       graphs: options.graphs ?? true,
       overlaps:
         (options.overlap ?? false) &&
@@ -59,6 +53,31 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
         kernelDigest: kernels.sourceDigest,
       },
     });
+  } catch (error) {
+    driver.cuCtxDestroy_v2(context);
+    throw error;
+  }
+}
+
+function makeContext(
+  driver: DriverLibrary,
+  device: DeviceFacts,
+  kernels: KernelImages,
+): { readonly context: bigint; readonly modules: KernelModules } {
+  const room = new BigUint64Array(1);
+  const code = driver.cuCtxCreate_v2(room, 0, deviceHandle(driver, device.index));
+  if (code === cudaCodes.outOfMemory) {
+    throw new SetupError(
+      'out-of-memory',
+      `Cannot open "${device.name}": its memory does not hold another context, ${describe(driver, 'cuCtxCreate', code)}`,
+    );
+  }
+  check(driver, 'cuCtxCreate', code, `open "${device.name}"`);
+  const context = room[0]!;
+  try {
+    const modules = new KernelModules(driver, device.sharedBytes);
+    modules.load(kernels);
+    return { context, modules };
   } catch (error) {
     driver.cuCtxDestroy_v2(context);
     throw error;

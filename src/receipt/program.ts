@@ -5,7 +5,7 @@ import { sha256Hex } from '../base/digest.js';
 import type { Subject } from './statement.js';
 
 /** What of the package does the work; the rest (docs, tests) cannot change a result. */
-const programFolders = ['bin', 'dist', 'native', 'build/native'];
+const programFolders = ['bin', 'dist', 'native', 'cuda', 'build/native'];
 
 /**
  * The program as a subject: SHA-256 over the lines `<sha256>  <path>` of its files, sorted by path, as `sha256sum`

@@ -14,6 +14,7 @@ export const wordsPerOp = 32;
 
 const storedTypes: Record<StoredType, number> = { f32: 0, f16: 1, bf16: 2 };
 
+/** Numbers of the activations in native/, wasm/ and cuda/. */
 export const activationCodes: Record<ActivationKind, number> = {
   relu: 0,
   relu2: 1,

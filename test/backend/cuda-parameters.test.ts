@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { kernelFolder, readKernelUnits, unitOf } from '../../src/backend/cuda/kernel-sources.js';
-import { activationCodes, encodeParameters, parameterFields } from '../../src/backend/cuda/parameters.js';
+import { encodeParameters, parameterFields } from '../../src/backend/cuda/parameters.js';
+import { activationCodes } from '../../src/backend/program.js';
 import { contractGroups } from './contract.js';
 import { cudaFacts, planCases } from './cuda-support.js';
 

@@ -1,6 +1,6 @@
 import type { ActivateOp, ActiveInputsOp, CompactOp, LinearOp, NormOp, PlacedOp, StoreKvOp } from '../ops.js';
+import { activationCodes } from '../program.js';
 import { at, largestRowsVariant } from './launch.js';
-import { activationCodes } from './parameters.js';
 import type { FusedActivation, LinearGroup } from './plan-linear-rows.js';
 
 /** Rows up to which a norm is part of the product behind it: more rows of inputs do not fit beside the rest. */

@@ -1,5 +1,3 @@
-import type { ActivationKind } from '../../checkpoint/model-config.js';
-
 /**
  * Parameters of the kernels: one structure each, every field 8 bytes. The structures of cuda/*.cu declare the same fields
  * in the same order; a test compares them. `pointer`: a device address, 0 for none. `integer`: i64. `real`: f64 that holds
@@ -200,17 +198,3 @@ export function encodeParameters(
   }
   return byteOffset;
 }
-
-/** Numbers of the activations in cuda/numbers.cuh. */
-export const activationCodes: Record<ActivationKind, number> = {
-  relu: 0,
-  relu2: 1,
-  fatrelu: 2,
-  silu: 3,
-  gelu: 4,
-  gelu_tanh: 5,
-  quick_gelu: 6,
-  sigmoid: 7,
-  tanh: 8,
-  identity: 9,
-};

@@ -9,8 +9,9 @@ import {
   type RopeOp,
   type StoreKvOp,
 } from '../ops.js';
+import { activationCodes } from '../program.js';
 import { at, type Launch, type LaunchFacts, launch, statusOf } from './launch.js';
-import { activationCodes, type ParameterValues } from './parameters.js';
+import type { ParameterValues } from './parameters.js';
 
 const elementThreads = 256;
 /** Blocks of threads beyond which more of them bring nothing: each goes on to further elements. */

@@ -16,12 +16,14 @@ export const timeMetrics = [
   'setup-ns',
   /** Setup and the first request's first token. */
   'cold-first-token-ns',
+  /** Setup and the whole first episode. */
+  'cold-episode-ns',
 ] as const;
 
 const weightMoveMetrics = moveCauses.map((cause) => `moved-bytes.${cause}` as const);
 
 export const byteMetrics = [
-  /** Weights that crossed the link, whatever for. */
+  /** Weights, and the indices that travel with them, that crossed the link while the model ran. */
   'moved-bytes',
   ...weightMoveMetrics,
   'moved-rows.packet-rows',
@@ -53,7 +55,7 @@ export const processWideMetrics: readonly MetricName[] = [
 ];
 
 /** Metrics that only a process which has done nothing before can show. */
-export const firstUseMetrics: readonly MetricName[] = ['setup-ns', 'cold-first-token-ns'];
+export const firstUseMetrics: readonly MetricName[] = ['setup-ns', 'cold-first-token-ns', 'cold-episode-ns'];
 
 export function isTimeMetric(name: MetricName): boolean {
   return (timeMetrics as readonly string[]).includes(name);

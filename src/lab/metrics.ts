@@ -1,12 +1,14 @@
-import { moveCauses } from '../memory/causes.js';
+import { moveCauses, weightMoveCauses } from '../memory/causes.js';
 import { type MetricName, metricNames } from './metric-names.js';
 import type { TrialRecord } from './record-format.js';
 
 /** Metrics of one trial; null is unmeasured, never zero. */
 export type TrialMetrics = Readonly<Record<MetricName, bigint | null>>;
 
-/** Causes of moves that carry no weights of an episode; every other cause does. */
-const otherCauses: readonly string[] = ['setup', 'indices', 'active-set-readback', 'logits-readback'];
+/** Causes of moves that carry no weights of an episode; every other cause does, those that an arm's program names itself too. */
+const otherCauses: ReadonlySet<string> = new Set(
+  moveCauses.filter((cause) => !(weightMoveCauses as readonly string[]).includes(cause)),
+);
 
 /** Recomputes every metric from the raw record of one trial alone. */
 export function trialMetrics(record: TrialRecord): TrialMetrics {
@@ -35,6 +37,8 @@ export function trialMetric(record: TrialRecord, name: MetricName): bigint | nul
       return integer(times.setupNs);
     case 'cold-first-token-ns':
       return sum([integer(times.setupNs), integer(requests[0]?.timeToFirstTokenNs ?? null)]);
+    case 'cold-episode-ns':
+      return sum([integer(times.setupNs), trialMetric(record, 'episode-ns')]);
     case 'moved-bytes':
       return movedWeightBytes(record);
     case 'moved-rows.packet-rows':
@@ -90,7 +94,7 @@ function outsideCallNs(record: TrialRecord): bigint | null {
 
 /** A record lists all causes that its program knows, so that a cause of a later program is none of its. */
 function movedWeightBytes({ bytes }: TrialRecord): bigint | null {
-  const weights = Object.entries(bytes.moved ?? {}).filter(([cause]) => !otherCauses.includes(cause));
+  const weights = Object.entries(bytes.moved ?? {}).filter(([cause]) => !otherCauses.has(cause));
   return sum(weights.map(([, count]) => integer(count)));
 }
 

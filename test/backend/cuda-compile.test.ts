@@ -1,11 +1,13 @@
 import { execFile, spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { arithmeticOptions } from '../../src/backend/cuda/compiler.js';
 import { readKernelUnits } from '../../src/backend/cuda/kernel-sources.js';
+import { contractGroups } from './contract.js';
+import { cudaFacts, planCases } from './cuda-support.js';
 
 const listed = spawnSync('nvcc', ['--list-gpu-arch'], { encoding: 'utf8' });
 const known = (listed.stdout ?? '')
@@ -26,6 +28,8 @@ describe.skipIf(missing !== null)(`kernel sources${missing === null ? '' : ` (no
     async (architecture) => {
       const folder = mkdtempSync(join(tmpdir(), 'waybill-nvcc-'));
       try {
+        const waiting = new Set<string>();
+        const entries = new Set<string>();
         const units = readKernelUnits().filter(({ name }) => !/for (f32|bf16)/.test(name));
         for (const { name, source, options } of units) {
           const path = join(folder, name.replace(/\W/g, '-'));
@@ -40,6 +44,17 @@ describe.skipIf(missing !== null)(`kernel sources${missing === null ? '' : ` (no
           ];
           const target = ['-o', `${path}.ptx`, `${path}.cu`];
           await promisify(execFile)('nvcc', [...flags, ...arithmeticOptions, ...options, ...target]);
+          for (const part of readFileSync(`${path}.ptx`, 'utf8').split('.entry ').slice(1)) {
+            const entry = /^\w+/.exec(part)![0];
+            entries.add(entry);
+            if (part.includes('griddepcontrol.wait')) waiting.add(entry);
+          }
+        }
+        if (architecture >= 90) {
+          const hasty = planCases(contractGroups(), cudaFacts)
+            .filter(({ kernel, overlapsPrevious }) => overlapsPrevious && entries.has(kernel))
+            .filter(({ kernel }) => !waiting.has(kernel));
+          expect(hasty.map(({ kernel }) => kernel)).toEqual([]);
         }
         expect(units.length).toBe(5);
       } finally {

@@ -3,6 +3,11 @@ import { describe, expect, it } from 'vitest';
 import { cudaStatus } from '../../src/backend/cuda/cuda-status.js';
 import { loadDriver } from '../../src/backend/cuda/driver.js';
 import { driverFunctions, type ForeignType } from '../../src/backend/cuda/foreign.js';
+import {
+  launchAttributeIds,
+  launchAttributeLayout,
+  launchConfigLayout,
+} from '../../src/backend/cuda/launch-config.js';
 import { openBackend } from '../../src/backend/open.js';
 import { SetupError } from '../../src/base/errors.js';
 
@@ -67,8 +72,32 @@ describe.skipIf(header === undefined)(
         });
       },
     );
+
+    it('lays launch configurations out as cuda.h does', () => {
+      expect(offsets('CUlaunchConfig_st')).toEqual(launchConfigLayout);
+      expect(text).toMatch(/char pad\[8 - sizeof\(CUlaunchAttributeID\)\];\s*CUlaunchAttributeValue value;/);
+      const union = /typedef union CUlaunchAttributeValue_union \{\s*char pad\[(\d+)\];/.exec(text);
+      expect(launchAttributeLayout).toEqual({ value: 8, byteLength: 8 + Number(union?.[1]) });
+      for (const [name, id] of Object.entries(launchAttributeIds)) {
+        expect(Number(new RegExp(`\\b${name}\\s*= (\\d+)`).exec(text)?.[1]), name).toBe(id);
+      }
+    });
   },
 );
+
+/** Offsets of a structure of `unsigned int` and pointers, by the rules of C on 64 bits. */
+function offsets(structure: string): Record<string, number> {
+  const body = new RegExp(`^typedef struct ${structure} \\{([^}]*)\\}`, 'm').exec(text)?.[1] ?? '';
+  const result: Record<string, number> = {};
+  let at = 0;
+  for (const [, type, name] of body.matchAll(/^\s*(unsigned int|CUstream|CUlaunchAttribute \*)\s*(\w+);/gm)) {
+    const size = type === 'unsigned int' ? 4 : 8;
+    at = Math.ceil(at / size) * size;
+    result[name!] = at;
+    at += size;
+  }
+  return result;
+}
 
 function hasDriver(): boolean {
   try {

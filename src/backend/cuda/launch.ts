@@ -9,6 +9,12 @@ export interface Launch {
   readonly sharedBytes: number;
   /** Blocks of threads of a cluster; 1 for none. */
   readonly cluster: number;
+  /**
+   * May start before the launch in front of it has ended (programmatic dependent launch, 9.0 and later). Only for kernels
+   * whose threads all execute griddepcontrol.wait before they read or write anything that a kernel writes, or write anything
+   * that a kernel reads: then each launch of a chain ends after all those before it.
+   */
+  readonly overlapsPrevious: boolean;
   readonly structure: ParameterStructure;
   readonly values: Readonly<Record<string, number>>;
   /** Index of the op in its submission, for errors. */
@@ -21,7 +27,7 @@ export interface LaunchFacts {
   readonly architecture: number;
   readonly multiprocessors: number;
   readonly sharedBytes: number;
-  /** Kernels start before the one in front has ended. */
+  /** Launches that say so start before the one in front has ended. */
   readonly overlaps: boolean;
   /** Device address of the status word of op 0; op i has the i-th word of `statusWords`, counted round. */
   readonly statusAddress: number;
@@ -39,6 +45,7 @@ export function launch<Structure extends ParameterStructure>(
     threads: number;
     sharedBytes?: number;
     cluster?: number;
+    overlapsPrevious?: boolean;
   },
   values: ParameterValues<Structure>,
 ): Launch {
@@ -49,6 +56,7 @@ export function launch<Structure extends ParameterStructure>(
     threads: shape.threads,
     sharedBytes: shape.sharedBytes ?? 0,
     cluster: shape.cluster ?? 1,
+    overlapsPrevious: shape.overlapsPrevious ?? false,
     structure,
     values,
     opIndex,

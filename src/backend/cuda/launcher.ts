@@ -3,17 +3,9 @@ import { check, type DriverLibrary, describe } from './driver.js';
 import { addressOf } from './foreign.js';
 import type { KernelModules } from './kernels.js';
 import type { Launch } from './launch.js';
+import { LaunchConfig } from './launch-config.js';
 import { encodeParameters } from './parameters.js';
 
-// CUlaunchConfig of cuda.h: grid and block (3 + 3 words), shared bytes, stream at 32, attributes at 40, their count at 48.
-const streamOffset = 32;
-const attributesOffset = 64;
-const attributeListOffset = 40;
-const attributeCountOffset = 48;
-// CUlaunchAttribute: its number, then at 8 a value of 64 bytes.
-const attributeBytes = 72;
-const clusterDimension = 4;
-const programmaticSerialization = 6;
 const parameterBytes = 512;
 
 /** Enqueues launches on a stream, one foreign call each, without allocating. */
@@ -21,21 +13,20 @@ export class Launcher {
   readonly #driver: DriverLibrary;
   readonly #modules: KernelModules;
   readonly #stream: bigint;
+  readonly #config: LaunchConfig;
   // Buffers of their own, off the JavaScript heap: foreign structures hold their addresses.
-  readonly #config = new DataView(new ArrayBuffer(attributesOffset + 2 * attributeBytes));
   readonly #parameters = new DataView(new ArrayBuffer(parameterBytes));
   readonly #parameterList = new BigUint64Array(new ArrayBuffer(128));
 
   readonly #overlaps: boolean;
 
-  /** `overlaps`: kernels may start before the one in front has ended; they wait for it themselves. */
+  /** `overlaps`: launches that say so start before the one in front has ended; recorded graphs keep that. */
   constructor(driver: DriverLibrary, modules: KernelModules, stream: bigint, overlaps: boolean) {
     this.#driver = driver;
     this.#modules = modules;
     this.#stream = stream;
     this.#overlaps = overlaps;
-    this.#config.setBigUint64(streamOffset, stream, true);
-    this.#config.setBigUint64(attributeListOffset, addressOf(this.#config) + BigInt(attributesOffset), true);
+    this.#config = new LaunchConfig(stream);
     this.#parameterList[0] = addressOf(this.#parameters);
   }
 
@@ -43,32 +34,21 @@ export class Launcher {
     for (const one of launches) this.#launch(one);
   }
 
-  #launch({ kernel, grid, threads, sharedBytes, cluster, structure, values }: Launch): void {
+  #launch(one: Launch): void {
+    const { kernel, grid, threads, sharedBytes, cluster, structure, values } = one;
     const config = this.#config;
-    config.setUint32(0, grid[0], true);
-    config.setUint32(4, grid[1], true);
-    config.setUint32(8, grid[2], true);
-    config.setUint32(12, threads, true);
-    config.setUint32(16, 1, true);
-    config.setUint32(20, 1, true);
-    config.setUint32(24, sharedBytes, true);
-    let attributes = 0;
-    const attribute = (number: number): number => {
-      const place = attributesOffset + attributes * attributeBytes;
-      config.setUint32(place, number, true);
-      attributes += 1;
-      return place + 8;
-    };
-    if (this.#overlaps) config.setUint32(attribute(programmaticSerialization), 1, true);
-    if (cluster > 1) {
-      const place = attribute(clusterDimension);
-      config.setUint32(place, cluster, true);
-      config.setUint32(place + 4, 1, true);
-      config.setUint32(place + 8, 1, true);
+    config.begin(grid, threads, sharedBytes);
+    if (this.#overlaps && one.overlapsPrevious) {
+      config.attribute('CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION', 1);
     }
-    config.setUint32(attributeCountOffset, attributes, true);
+    if (cluster > 1) config.attribute('CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION', cluster, 1, 1);
     encodeParameters(structure, values, this.#parameters);
-    const code = this.#driver.cuLaunchKernelEx(config, this.#modules.find(kernel), this.#parameterList, null);
+    const code = this.#driver.cuLaunchKernelEx(
+      config.view,
+      this.#modules.find(kernel),
+      this.#parameterList,
+      null,
+    );
     if (code !== 0) {
       throw new ExecutionError(
         'kernel-failed',

@@ -1,4 +1,6 @@
+import type { QuantisedType } from '../base/quantised-type.js';
 import type { StoredType } from '../base/stored-type.js';
+import type { LowBitFormat } from '../checkpoint/low-bit.js';
 import type { ActivationKind } from '../checkpoint/model-config.js';
 import type { Span } from '../memory/buffers.js';
 import type { KvLayer } from '../memory/kv-layer.js';
@@ -62,7 +64,33 @@ export interface LinearOp {
   readonly continues: boolean;
   readonly bias: Span | null; // F32 [outputs]
   readonly residual: Span | null; // F32 [T, outStride], same columns as out
+  readonly numerics?: ProductNumerics;
 }
+
+/**
+ * y = W x + b (+ residual) as `linear` over all inputs of an input-major matrix, the weights being code * scale (exact in
+ * binary32) of src/base/quantised-type.ts. Scales are +0 or positive, at most 2^100. Not exact where the matrix stands for
+ * another one; as an op it is as exact as `linear`.
+ */
+export interface QuantisedLinearOp {
+  readonly kind: 'quantised-linear';
+  readonly rows: number; // T
+  readonly x: Span; // F32 [T, inputs]
+  readonly inputs: number; // K
+  readonly outputs: number; // N
+  readonly type: QuantisedType;
+  readonly codes: Span; // U32 [K / inputs of a word, N]
+  readonly scales: Span; // BF16 [groups, N]
+  readonly out: Span; // F32 [T, N]
+  readonly bias: Span | null; // F32 [N]
+  readonly residual: Span | null; // F32 [T, N]
+}
+
+/**
+ * Absent: the contract. `native`: the device's own arithmetic for products of prompt positions (docs/numerics.md, "Native");
+ * a `Pass` in native numerics says so, and only backends opened in them are given such ops.
+ */
+export type ProductNumerics = 'native';
 
 /**
  * The set of active neurons of a pass, ascending, the union over its rows.
@@ -101,6 +129,7 @@ export interface ActiveInputsOp {
   readonly continues: boolean;
   readonly bias: Span | null;
   readonly residual: Span | null; // F32 [T, N]
+  readonly numerics?: ProductNumerics;
 }
 
 /**
@@ -120,6 +149,50 @@ export interface ActiveOutputsOp {
   readonly out: Span; // F32 [T, outStride]
   readonly outStride: number;
   readonly bias: Span | null; // F32, indexed by neuron
+  readonly numerics?: ProductNumerics;
+}
+
+/**
+ * A matrix of K inputs and N neurons in few bits, with what certificates need of each neuron (docs/certificates.md). The
+ * span holds the sections of `lowBitLayout(format, inputs, outputs, directions)`.
+ */
+export interface LowBitCopy {
+  readonly span: Span; // aligned to 64
+  readonly format: LowBitFormat;
+  readonly inputs: number; // K
+  readonly outputs: number; // N
+  /** r; 0 for none. */
+  readonly directions: number;
+  /** Directions are the stored whole numbers times 2^-directionExponent. */
+  readonly directionExponent: number;
+}
+
+/**
+ * Rounds the inputs of a pass to 16-bit whole numbers times a power of two, takes their components along the directions
+ * of a copy, and computes the factors of its error bounds, in binary64 by docs/certificates.md. What depends on the copy
+ * is K, r and V alone.
+ */
+export interface RoundInputOp {
+  readonly kind: 'round-input';
+  readonly rows: number; // T
+  readonly x: Span; // F32 [T, K]
+  readonly copy: LowBitCopy;
+  readonly out: Span; // roundedInputLayout(T, K, r)
+}
+
+/**
+ * out[t, n] = +0 where it is proven that the contract's pre-activation of neuron n, W[n] . x[t] + bias[n], is not above
+ * the threshold, so that its activation is +0; else 1: uncertain. Exact whole-number products and binary64 in a stated
+ * order: equal on every backend.
+ */
+export interface CertifyOp {
+  readonly kind: 'certify';
+  readonly rows: number; // T
+  readonly copy: LowBitCopy;
+  readonly input: Span; // what `round-input` wrote for these rows and this copy
+  readonly bias: Span | null; // F32 [N]
+  readonly threshold: number; // F32: 0, or that of fatrelu
+  readonly out: Span; // F32 [T, N]
 }
 
 /** In place: x = activation(x). `threshold` is used by fatrelu alone. */
@@ -209,9 +282,12 @@ export interface AttentionOp {
 export type Op =
   | GatherOp
   | LinearOp
+  | QuantisedLinearOp
   | CompactOp
   | ActiveInputsOp
   | ActiveOutputsOp
+  | RoundInputOp
+  | CertifyOp
   | ActivateOp
   | GatedProductOp
   | AddOp

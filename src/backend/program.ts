@@ -1,8 +1,10 @@
 import { DefectError } from '../base/errors.js';
+import { quantisedFormats } from '../base/quantised-type.js';
 import type { StoredType } from '../base/stored-type.js';
+import { type LowBitSection, lowBitLayout, roundedInputLayout } from '../checkpoint/low-bit-layout.js';
 import type { ActivationKind } from '../checkpoint/model-config.js';
 import type { Span } from '../memory/buffers.js';
-import type { KvLayer, Matrix, Op } from './ops.js';
+import type { KvLayer, LowBitCopy, Matrix, Op, ProductNumerics } from './ops.js';
 
 /**
  * Ops as a flat Float64 program, `wordsPerOp` words an op: what the CPU kernels read, the same for the native library
@@ -41,6 +43,9 @@ export const opcodes: Record<Op['kind'], number> = {
   rope: 10,
   'store-kv': 11,
   attention: 12,
+  'round-input': 30,
+  certify: 31,
+  'quantised-linear': 20,
 };
 
 /** Encodes ops into `[ops, wordsPerOp]` words. */
@@ -84,6 +89,20 @@ function operands(op: Op): number[] {
         op.continues ? 1 : 0,
         at(op.bias),
         at(op.residual),
+        native(op),
+      ];
+    case 'quantised-linear':
+      return [
+        op.rows,
+        at(op.x),
+        op.inputs,
+        op.outputs,
+        quantisedFormats[op.type].bits,
+        at(op.codes),
+        at(op.scales),
+        at(op.out),
+        at(op.bias),
+        at(op.residual),
       ];
     case 'compact':
       return [op.rows, op.width, at(op.x), at(op.active)];
@@ -102,6 +121,7 @@ function operands(op: Op): number[] {
         op.continues ? 1 : 0,
         at(op.bias),
         at(op.residual),
+        native(op),
       ];
     case 'active-outputs':
       return [
@@ -116,6 +136,18 @@ function operands(op: Op): number[] {
         at(op.out),
         op.outStride,
         at(op.bias),
+        native(op),
+      ];
+    case 'round-input':
+      return [op.rows, at(op.x), ...copy(op.copy), ...roundedInput(op.out, op.rows, op.copy)];
+    case 'certify':
+      return [
+        op.rows,
+        ...copy(op.copy),
+        ...roundedInput(op.input, op.rows, op.copy),
+        at(op.bias),
+        op.threshold,
+        at(op.out),
       ];
     case 'activate':
       return [op.count, activationCodes[op.activation], op.threshold, at(op.x)];
@@ -161,6 +193,11 @@ function operands(op: Op): number[] {
   }
 }
 
+/** Read by no kernel of the CPU; programs that differ in it must differ. */
+function native({ numerics }: { readonly numerics?: ProductNumerics }): number {
+  return numerics === 'native' ? 1 : 0;
+}
+
 function at(span: Span | null): number {
   return span === null ? 0 : span.buffer.address + span.byteOffset;
 }
@@ -168,6 +205,39 @@ function at(span: Span | null): number {
 /** Words: address, stored type, 0 input-major or 1 output-major, row stride. */
 function matrix(value: Matrix): number[] {
   return [at(value.span), storedTypes[value.type], value.layout === 'input-major' ? 0 : 1, value.rowStride];
+}
+
+/**
+ * Words: inputs, outputs, bits, 1 for groups, directions, direction exponent, records, floats of a record, codes, bytes of
+ * their row, high bits, bytes of their row, group scales, bytes of their row, components, directions.
+ */
+function copy({ span, format, inputs, outputs, directions, directionExponent }: LowBitCopy): number[] {
+  const layout = lowBitLayout(format, inputs, outputs, directions);
+  const section = ({ byteOffset }: LowBitSection) => at(span) + byteOffset;
+  return [
+    inputs,
+    outputs,
+    format.bits,
+    format.groups ? 1 : 0,
+    directions,
+    directionExponent,
+    section(layout.records),
+    layout.recordFloats,
+    section(layout.codes),
+    layout.codeRowBytes,
+    section(layout.high),
+    layout.highRowBytes,
+    section(layout.groupScales),
+    layout.groupRowBytes,
+    section(layout.components),
+    section(layout.directions),
+  ];
+}
+
+/** Words: scalars, inputs, components. */
+function roundedInput(span: Span, rows: number, { inputs, directions }: LowBitCopy): number[] {
+  const layout = roundedInputLayout(rows, inputs, directions);
+  return [layout.scalars, layout.inputs, layout.components].map(({ byteOffset }) => at(span) + byteOffset);
 }
 
 /** Words: stored type, keys, values, slots, KV heads, head dimension, capacity. */

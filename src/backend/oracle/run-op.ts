@@ -1,9 +1,12 @@
 import type { PlacedOp } from '../ops.js';
 import { attention, storeKv } from './attention.js';
+import { certify } from './certify.js';
 import { activate, add, gatedProduct } from './elementwise.js';
 import { activeInputs, activeOutputs, linear } from './linear.js';
 import { norm } from './norm.js';
 import type { OracleMemory } from './oracle-memory.js';
+import { quantisedLinear } from './quantised-linear.js';
+import { roundInput } from './round-input.js';
 import { compact, gather, rope } from './rows.js';
 
 /** Runs one op to its end. */
@@ -15,6 +18,9 @@ export function runOp(memory: OracleMemory, { op, label }: PlacedOp): void {
     case 'linear':
       linear(memory, op);
       break;
+    case 'quantised-linear':
+      quantisedLinear(memory, op);
+      break;
     case 'compact':
       compact(memory, op);
       break;
@@ -23,6 +29,12 @@ export function runOp(memory: OracleMemory, { op, label }: PlacedOp): void {
       break;
     case 'active-outputs':
       activeOutputs(memory, op);
+      break;
+    case 'round-input':
+      roundInput(memory, op);
+      break;
+    case 'certify':
+      certify(memory, op);
       break;
     case 'activate':
       activate(memory, op);

@@ -1,8 +1,11 @@
-import { SetupError } from '../base/errors.js';
+import { SetupError, UsageError } from '../base/errors.js';
 import type { Backend } from './backend.js';
 
 export const backendNames = ['cpu', 'cuda', 'oracle', 'auto'] as const;
 export type BackendName = (typeof backendNames)[number];
+
+export const numericsModes = ['portable', 'native'] as const;
+export type NumericsMode = (typeof numericsModes)[number];
 
 export const kernelChoices = ['auto', 'native', 'wasm'] as const;
 export type KernelChoice = (typeof kernelChoices)[number];
@@ -15,15 +18,24 @@ export interface BackendOptions {
   readonly kernels: KernelChoice;
   /** Which GPU, from 0, where one is used. */
   readonly device?: number;
+  /** `native` is for a GPU; default `portable`. */
+  readonly numerics?: NumericsMode;
   /** Told why `auto` does not use a GPU. */
   readonly onNote?: ((text: string) => void) | undefined;
 }
 
 /**
  * Opens a backend; each is loaded only when asked for. Adding one is its folder and a line here. `auto` is `cuda` where
- * that can be set up, else `cpu`.
+ * that can be set up, else `cpu`. Throws `UsageError` `native-needs-gpu` where native numerics would meet a CPU.
  */
 export async function openBackend(options: BackendOptions): Promise<Backend> {
+  if (options.numerics === 'native' && (options.name === 'cpu' || options.name === 'oracle')) {
+    throw new UsageError(
+      'native-needs-gpu',
+      `Cannot compute in native numerics with backend "${options.name}": only "cuda" has them, want --numerics portable or --backend cuda`,
+      { backend: options.name },
+    );
+  }
   switch (options.name) {
     case 'cpu':
       return (await import('./cpu/open-cpu.js')).openCpu(options);
@@ -35,7 +47,7 @@ export async function openBackend(options: BackendOptions): Promise<Backend> {
       try {
         return await openBackend({ ...options, name: 'cuda' });
       } catch (error) {
-        if (!(error instanceof SetupError)) throw error;
+        if (!(error instanceof SetupError) || options.numerics === 'native') throw error;
         options.onNote?.(`computing on the CPU: ${error.message}`);
         return openBackend({ ...options, name: 'cpu' });
       }

@@ -2,7 +2,7 @@ import { Option } from '@commander-js/extra-typings';
 import { forecastTimings } from '../acquire/forecast-way.js';
 import { policyNames } from '../acquire/policy.js';
 import { retainForms } from '../acquire/retain-rows.js';
-import { backendNames } from '../backend/open.js';
+import { backendNames, numericsModes } from '../backend/open.js';
 import { parseByteSize } from '../base/byte-size.js';
 import { UsageError } from '../base/errors.js';
 
@@ -84,6 +84,13 @@ export const flags = {
     new Option('--host-budget <bytes>', 'most bytes of page-locked host memory, with a GPU').argParser(
       (text) => parseByteSize(text, '--host-budget'),
     ),
+  numerics: () =>
+    new Option(
+      '--numerics <mode>',
+      'arithmetic: portable (equal bits everywhere), native (tensor cores, a GPU alone)',
+    )
+      .argParser(oneOf('--numerics', numericsModes))
+      .default('portable' as const),
   kernels: () =>
     new Option('--kernels <name>', 'which CPU kernels: auto, native, wasm')
       .argParser(oneOf('--kernels', ['auto', 'native', 'wasm']))

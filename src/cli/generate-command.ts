@@ -24,6 +24,7 @@ function command() {
     .addOption(flags.forecast())
     .addOption(flags.backend())
     .addOption(flags.kernels())
+    .addOption(flags.numerics())
     .addOption(flags.threads())
     .addOption(flags.device())
     .addOption(flags.hostBudget())

@@ -26,6 +26,7 @@ export function planCommand() {
     .addOption(flags.forecast())
     .addOption(flags.backend())
     .addOption(flags.kernels())
+    .addOption(flags.numerics())
     .addOption(flags.threads())
     .addOption(flags.device())
     .addOption(flags.hostBudget())
@@ -104,6 +105,7 @@ function planText({ placement, options, backend, prepared }: SessionPlan): strin
     `policy     ${placement.policy}`,
     `regime     ${placement.regime}${placement.gated ? ', gated' : ''}: ${regimeNames[placement.regime]}`,
     `kernels    ${backend.info.kernels} (${backend.info.reason}), ${backend.info.threads} threads`,
+    `numerics   ${backend.info.numerics}`,
     `budget     ${budgetBytes === null ? 'none' : bytesText(budgetBytes)}`,
     `held       ${bytesText(totalBytes)}; this policy needs at least ${bytesText(minimumBytes)}; the runtime itself takes up to ${formatByteSize(runtimeAllowanceBytes)} more`,
     `a token    ${bytesText(moved.expectedBytes)}: dense ${formatByteSize(moved.denseDecodeBytes)}, rows ${formatByteSize(moved.expectedPacketBytes)} if ${(moved.activeShare * 100).toFixed(1)} % of neurons are active (${moved.activeShareSource}), embedding ${formatByteSize(moved.embeddingBytes)}`,

@@ -26,6 +26,7 @@ export function scoreCommand() {
     .addOption(flags.forecast())
     .addOption(flags.backend())
     .addOption(flags.kernels())
+    .addOption(flags.numerics())
     .addOption(flags.threads())
     .addOption(flags.device())
     .addOption(flags.hostBudget())

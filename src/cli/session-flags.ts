@@ -18,6 +18,7 @@ export interface SessionFlags {
   readonly forecast?: SessionOptions['forecast'] | undefined;
   readonly backend: SessionOptions['backend'];
   readonly kernels: SessionOptions['kernels'];
+  readonly numerics?: SessionOptions['numerics'] | undefined;
   readonly threads?: number | undefined;
   readonly device?: number | undefined;
   readonly hostBudget?: number | undefined;
@@ -73,6 +74,7 @@ export function sessionOptionsOf(
     ...(given.forecast === undefined ? {} : { forecast: given.forecast }),
     backend: given.backend,
     kernels: given.kernels,
+    ...(given.numerics === undefined ? {} : { numerics: given.numerics }),
     ...(given.threads === undefined ? {} : { threads: given.threads }),
     ...(given.device === undefined ? {} : { device: given.device }),
     ...(given.hostBudget === undefined ? {} : { hostBudgetBytes: given.hostBudget }),

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { z } from 'zod';
 import type { Op } from '../backend/ops.js';
-import { InputError } from '../base/errors.js';
+import { InputError, UsageError } from '../base/errors.js';
 import { failureReason } from '../base/failure-reason.js';
 import { parseJson } from '../base/json.js';
 import type { OpRecord } from './op-recorder.js';
@@ -17,6 +17,7 @@ const recordSchema = z.strictObject({
   sha256: z.string().regex(/^[0-9a-f]{64}$/),
   byteOffset: z.int().nonnegative(),
   byteLength: z.int().nonnegative(),
+  numerics: z.literal('native').optional(),
 });
 
 /** Where two recorded runs part. */
@@ -44,10 +45,18 @@ export interface OpComparison {
  * differently (rounds, pieces); of ops with one label in a pass the last holds the result, and that is compared. What
  * one run computed for active neurons alone (`active-outputs`, see `OpRecorder`) is compared by the gated product.
  *
- * @throws InputError `malformed-op-trace`, `unreadable-file`
+ * @throws InputError `malformed-op-trace`, `unreadable-file`; UsageError `numerics-differ` for runs of different modes
  */
 export async function compareOpTraces(first: string, second: string): Promise<OpComparison> {
   const [left, right] = [await readRecords(first), await readRecords(second)];
+  const [modeOfLeft, modeOfRight] = [modeOf(left), modeOf(right)];
+  if (modeOfLeft !== modeOfRight) {
+    throw new UsageError(
+      'numerics-differ',
+      `Cannot compare "${first}" with "${second}": the first ran in ${modeOfLeft} numerics, the second in ${modeOfRight}, want one mode`,
+      { first: modeOfLeft, second: modeOfRight },
+    );
+  }
   let compared = 0;
   for (const [key, a] of left) {
     const b = right.get(key);
@@ -67,6 +76,10 @@ export async function compareOpTraces(first: string, second: string): Promise<Op
 
 /** An op that computes some columns of its output and leaves the others as they were. */
 const partialKind: Op['kind'] = 'active-outputs';
+
+function modeOf(records: ReadonlyMap<string, OpRecord>): 'portable' | 'native' {
+  return [...records.values()].some(({ numerics }) => numerics === 'native') ? 'native' : 'portable';
+}
 
 function unmatchedOf(
   left: ReadonlyMap<string, OpRecord>,
@@ -90,7 +103,8 @@ async function readRecords(directory: string): Promise<Map<string, OpRecord>> {
       if (!parsed.success) throw malformed(path, number, parsed.error.issues[0]!.message);
       const key = `${parsed.data.pass} ${parsed.data.label}`;
       records.delete(key); // a later op of the label moves to its own place in the order
-      records.set(key, parsed.data);
+      const { numerics, ...record } = parsed.data;
+      records.set(key, numerics === undefined ? record : { ...record, numerics });
     }
   } catch (cause) {
     if (cause instanceof InputError && cause.code === 'malformed-op-trace') throw cause;

@@ -18,6 +18,8 @@ export interface OpRecord {
   readonly sha256: string;
   readonly byteOffset: number;
   readonly byteLength: number;
+  /** On products that were computed in native numerics; runs of different modes are not compared. */
+  readonly numerics?: 'native';
 }
 
 /**
@@ -79,6 +81,7 @@ export class OpRecorder {
       sha256: createHash('sha256').update(bytes).digest('hex'),
       byteOffset: this.#byteOffset,
       byteLength: bytes.byteLength,
+      ...('numerics' in op && op.numerics === 'native' ? { numerics: 'native' } : {}),
     };
     this.#byteOffset += bytes.byteLength;
     try {

@@ -3,7 +3,14 @@ import { type ForecastTiming, forecastTimings } from '../acquire/forecast-way.js
 import type { LinkRates } from '../acquire/placement.js';
 import { type PolicyName, policyNames } from '../acquire/policy.js';
 import { parseRetain, retainForms } from '../acquire/retain-rows.js';
-import { type BackendName, backendNames, type KernelChoice, kernelChoices } from '../backend/open.js';
+import {
+  type BackendName,
+  backendNames,
+  type KernelChoice,
+  kernelChoices,
+  type NumericsMode,
+  numericsModes,
+} from '../backend/open.js';
 import { UsageError } from '../base/errors.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
 import type { TraceSink } from '../memory/trace.js';
@@ -18,6 +25,8 @@ export interface SessionOptions {
   readonly prepared: string | null;
   readonly backend: BackendName;
   readonly kernels: KernelChoice;
+  /** `native`: prompts on a GPU's tensor cores, deterministic there, with other bits than `portable`. */
+  readonly numerics: NumericsMode;
   readonly threads: number;
   /** Which GPU, from 0 among those that the driver shows; the other backends have no use for it. */
   readonly device: number;
@@ -69,6 +78,7 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
     prepared: null,
     backend: 'cpu',
     kernels: 'auto',
+    numerics: 'portable',
     threads: availableParallelism(),
     device: 0,
     budgetBytes: Infinity,
@@ -105,6 +115,7 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
   }
   oneOf('backend', backendNames);
   oneOf('kernels', kernelChoices);
+  oneOf('numerics', numericsModes);
   oneOf('policy', [...policyNames, 'auto']);
   oneOf('kv', ['f16', 'f32']);
   oneOf('forecast', forecastTimings);

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { writeFileAtomic } from '../../base/atomic-file.js';
 import { DefectError } from '../../base/errors.js';
 import { waybillHome } from '../../checkpoint/prepared-location.js';
+import type { BackendInfo } from '../backend.js';
 import { type Compiler, compile, compileOptions, loadCompiler } from './compiler.js';
 import { check, type DriverLibrary } from './driver.js';
 import { type KernelUnit, kernelSourceDigest, readKernelUnits, unitOf } from './kernel-sources.js';
@@ -27,8 +28,11 @@ export function kernelCacheFolder(): string {
  * Compiles the kernels for an architecture, or reads them from the cache, whose names are digests of source, options,
  * compiler version and architecture. Throws `SetupError` `no-cuda-compiler`; a cache that cannot be written is passed over.
  */
-export async function kernelImages(architecture: number): Promise<KernelImages> {
-  const units = readKernelUnits();
+export async function kernelImages(
+  architecture: number,
+  numerics: BackendInfo['numerics'],
+): Promise<KernelImages> {
+  const units = readKernelUnits(numerics);
   const compiler = loadCompiler();
   const options = compileOptions(compiler, architecture);
   let compiled = 0;

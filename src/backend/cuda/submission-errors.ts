@@ -1,15 +1,21 @@
 import { DefectError, NumericsError, type WaybillError } from '../../base/errors.js';
 import type { PlacedOp } from '../ops.js';
 import { statusWords } from './launch.js';
+import { nativeProduct } from './plan-native.js';
 
 /** Codes of cuda/numbers.cuh. */
-const failures = { kvOverflow: 1, indexOutOfRange: 2 } as const;
+const failures = { kvOverflow: 1, indexOutOfRange: 2, activationOverflow: 3 } as const;
 
-/** Status words of the ops that can report a failure: gathers, and stores into an F16 cache. */
+/** Status words of the ops that can report a failure: gathers, stores into an F16 cache, native products. */
 export function fallibleOps(ops: readonly PlacedOp[]): number[] {
   const indices: number[] = [];
   ops.forEach(({ op }, index) => {
-    if (op.kind === 'gather' || (op.kind === 'store-kv' && op.cache.type === 'f16')) indices.push(index);
+    if (
+      op.kind === 'gather' ||
+      (op.kind === 'store-kv' && op.cache.type === 'f16') ||
+      nativeProduct(op) !== null
+    )
+      indices.push(index);
   });
   return indices;
 }
@@ -36,6 +42,12 @@ function failureOf(code: number, label: string): WaybillError {
       return new NumericsError(
         'kv-overflow',
         `Cannot store keys and values at "${label}": a finite value is too large for F16, use --kv f32`,
+        { label },
+      );
+    case failures.activationOverflow:
+      return new NumericsError(
+        'activation-overflow',
+        `Cannot round the inputs of "${label}" to the type of its weights: a finite value is too large, use --numerics portable`,
         { label },
       );
     case failures.indexOutOfRange:

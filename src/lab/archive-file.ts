@@ -1,8 +1,10 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { open, readFile, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
+import { promisify } from 'node:util';
+import { gunzip } from 'node:zlib';
 import { storageError, syncDirectory } from '../base/atomic-file.js';
-import { InputError } from '../base/errors.js';
+import { InputError, TamperedError } from '../base/errors.js';
 import { archiveStream, type Members, mostArchiveBytes } from './archive-container.js';
 
 /** A written archive. */
@@ -64,12 +66,19 @@ async function writeFlushed(
   }
 }
 
-/** The bytes of a file that shall be an archive. @throws InputError `unreadable-file`, `archive-too-large` */
+/**
+ * The bytes of a file that shall be an archive; taken out of a gzip first, which is how archives travel in a repository.
+ * Only what comes out is evidence: the digest of an archive is that of its zip.
+ * @throws InputError `unreadable-file`, `archive-too-large`; TamperedError `archive-malformed`
+ */
 export async function readArchiveFile(path: string): Promise<Buffer> {
   try {
     const { size } = await stat(path);
-    if (size <= 2 * mostArchiveBytes) return await readFile(path);
+    if (size > 2 * mostArchiveBytes) throw tooLarge(path);
+    const bytes = await readFile(path);
+    return bytes[0] === 0x1f && bytes[1] === 0x8b ? await unwrapped(bytes, path) : bytes;
   } catch (cause) {
+    if (cause instanceof InputError || cause instanceof TamperedError) throw cause;
     const reason = cause instanceof Error ? cause.message : String(cause);
     throw new InputError(
       'unreadable-file',
@@ -78,7 +87,26 @@ export async function readArchiveFile(path: string): Promise<Buffer> {
       { cause },
     );
   }
-  throw new InputError(
+}
+
+/** A gzip is opened up to the size that an archive may have, whatever it says of itself. */
+async function unwrapped(bytes: Buffer, path: string): Promise<Buffer> {
+  try {
+    return await promisify(gunzip)(bytes, { maxOutputLength: 2 * mostArchiveBytes });
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE') throw tooLarge(path);
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new TamperedError(
+      'archive-malformed',
+      `Reading the archive "${path}" failed: its gzip does not open: ${reason}`,
+      { path },
+      { cause },
+    );
+  }
+}
+
+function tooLarge(path: string): InputError {
+  return new InputError(
     'archive-too-large',
     `Cannot read the archive "${path}": it has more than ${2 * mostArchiveBytes} bytes, no archive has`,
     { path },

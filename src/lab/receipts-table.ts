@@ -1,3 +1,4 @@
+import { TamperedError } from '../base/errors.js';
 import type { JudgedArchive } from './lab-receipt.js';
 import { comparisonsOf } from './report/comparisons.js';
 import { escapeMarkdown } from './report/markdown.js';
@@ -8,39 +9,74 @@ export interface ReceiptEntry {
   readonly archive: JudgedArchive;
 }
 
-/** The table of receipts/README.md: what each archive's gates came to, recomputed from its raw records. */
-export function receiptsTable(entries: readonly ReceiptEntry[]): string {
+const [begin, end] = ['<!-- receipts begin -->\n', '<!-- receipts end -->'];
+
+/**
+ * A document with the table between its two marks made anew; `folder` leads from the document to the archives.
+ * @throws TamperedError `receipts-marks-missing`
+ */
+export function withReceiptsTable(text: string, entries: readonly ReceiptEntry[], folder: string): string {
+  const [before, rest] = text.split(begin);
+  const after = rest?.split(end)[1];
+  if (after === undefined) {
+    throw new TamperedError(
+      'receipts-marks-missing',
+      'Cannot write the table of receipts: the document has no place for it, want its two marks',
+    );
+  }
+  return `${before}${begin}${receiptsTable(entries, folder)}${end}${after}`;
+}
+
+/** What each archive's gates came to, recomputed from its raw records. */
+export function receiptsTable(entries: readonly ReceiptEntry[], folder: string): string {
   const rows = entries.map(({ file, archive }) => {
     const { gates, verdict } = archive.run.evaluation;
     const passed = gates.filter((gate) => gate.verdict === 'pass').length;
-    const open = gates.flatMap(({ name, verdict: found }) => (found === 'pass' ? [] : [`${found}: ${name}`]));
+    const open = gates.flatMap(({ name, verdict: found }) =>
+      found === 'pass' ? [] : [`**${found}**: ${escapeMarkdown(name)}`],
+    );
+    const name = archive.run.part.protocol.protocol.name;
     const cells = [
-      `[${file}](${file})`,
-      escapeMarkdown(verdict),
-      `${passed} of ${gates.length}`,
-      escapeMarkdown(open.join('; ') || 'none'),
-      escapeMarkdown(effects(archive)),
+      `[${name}](${folder}${file})`,
+      [`${verdict}, ${passed} of ${gates.length}`, ...open].join('; '),
+      sharesOf(archive).join('; '),
+      effectsOf(archive).join('; '),
     ];
-    return `| ${cells.join(' | ')} |`;
+    return `| ${cells.map((cell) => (cell === '' ? '–' : cell)).join(' | ')} |`;
   });
   const head = [
-    'archive',
-    'verdict',
-    'gates that pass',
-    'gates that do not',
-    'paired ratio (interval), noise floor',
+    'protocol, archive',
+    'verdict, gates that pass',
+    'bytes, a share of',
+    'time, paired ratio (interval) [the same of identical arms]',
   ];
   return [`| ${head.join(' | ')} |`, `|${'---|'.repeat(head.length)}`, ...rows, ''].join('\n');
 }
 
-function effects(archive: JudgedArchive): string {
+/** Of each gate on a share. */
+function sharesOf({ run }: JudgedArchive): string[] {
+  const { gates } = run.part.protocol.protocol;
+  return run.evaluation.gates.flatMap(({ check, figures }, index) => {
+    const gate = gates[index]!;
+    if (check !== 'share-at-most' || gate.check !== 'share-at-most') return [];
+    const share = figures.share === undefined ? 'unmeasured' : Number(figures.share).toFixed(3);
+    return [`${gate.metric} of ${pair(gate.arm, gate.of)}: ${share}`];
+  });
+}
+
+/** Of each gate on a paired ratio. */
+function effectsOf(archive: JudgedArchive): string[] {
   const gated = comparisonsOf(archive).filter(({ bound }) => bound !== null);
-  const texts = gated.map(({ arm, against, metric, effect, noise }) => {
+  return gated.map(({ arm, against, metric, effect, noise }) => {
     const { ratio, interval } = effect;
     const range =
       interval === null ? 'no interval' : `${interval.low.toFixed(3)} to ${interval.high.toFixed(3)}`;
-    const floor = noise === null ? 'not measured' : `${noise.low.toFixed(3)} to ${noise.high.toFixed(3)}`;
-    return `${metric}, ${arm} / ${against}: ${ratio?.toFixed(3) ?? 'none'} (${range}), ${floor}`;
+    const floor = noise === null ? '' : ` [${noise.low.toFixed(3)} to ${noise.high.toFixed(3)}]`;
+    return `${metric} of ${pair(arm, against)}: ${ratio?.toFixed(3) ?? 'none'} (${range})${floor}`;
   });
-  return texts.join('; ') || 'none is gated';
+}
+
+/** Arm names are words of letters, digits, "." and "-", as the schema has them. */
+function pair(arm: string, against: string): string {
+  return `\`${arm}\` / \`${against}\``;
 }

@@ -1,16 +1,20 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
+import { gunzipSync, gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { sha256Hex } from '../../src/base/digest.js';
+import { readPublicKeys } from '../../src/cli/key-files.js';
+import { readArchiveFile } from '../../src/lab/archive-file.js';
 import { type AuditedArchive, auditArchive } from '../../src/lab/audit.js';
-import { type ReceiptEntry, receiptsTable } from '../../src/lab/receipts-table.js';
+import { parseProtocol } from '../../src/lab/protocol-file.js';
+import { type ReceiptEntry, withReceiptsTable } from '../../src/lab/receipts-table.js';
 import { reexecuteTrials } from '../../src/lab/reexecute.js';
 
 const folder = resolve('receipts');
 const files = readdirSync(folder)
-  .filter((name) => name.endsWith('.zip'))
+  .filter((name) => name.endsWith('.zip.gz'))
   .sort();
 const archives = new Map<string, AuditedArchive>();
 let home: string;
@@ -19,7 +23,9 @@ beforeAll(async () => {
   home = await mkdtemp(join(tmpdir(), 'waybill-receipts-'));
   process.env.HF_HOME = home;
   for (const file of files) {
-    archives.set(file, await auditArchive(readFileSync(join(folder, file)), { name: file }));
+    const keys = await readPublicKeys([join(folder, file.replace('.zip.gz', '.pub.pem'))]);
+    const bytes = await readArchiveFile(join(folder, file));
+    archives.set(file, await auditArchive(bytes, { name: file, keys }));
   }
 });
 afterAll(() => rm(home, { recursive: true, force: true }));
@@ -29,27 +35,56 @@ describe('archives in receipts/', () => {
     expect(files).not.toEqual([]);
   });
 
-  test.each(files)('%s holds, by its digest and its records', (file) => {
+  test.each(files)('%s holds, by its digest, its signature and its records', async (file) => {
     const { audit } = archives.get(file)!;
     expect(audit.broken).toBeNull();
     expect(audit.gates.every(({ equal }) => equal)).toBe(true);
-    const digest = sha256Hex(readFileSync(join(folder, file)));
-    expect(readFileSync(join(folder, `${file}.sha256`), 'utf8')).toBe(`${digest}  ${file}\n`);
+    const name = file.replace(/\.gz$/, '');
+    const digest = sha256Hex(await readArchiveFile(join(folder, file)));
+    expect(readFileSync(join(folder, `${name}.sha256`), 'utf8')).toBe(`${digest}  ${name}\n`);
   });
 
-  test.each(files)('%s has the logits that this machine gives', async (file) => {
-    const { part } = archives.get(file)!.archive!.run;
-    const name = part.protocol.protocol.model?.path.split('/').at(-1) ?? '';
-    const found = await reexecuteTrials(part, { count: 2, model: resolve('models', name), prompts: null });
-    expect(found).toMatchObject({ verdict: 'equal' });
-    expect(found.trials).toHaveLength(2);
+  test.each(files)('%s is of the protocol that is shipped', (file) => {
+    const { protocol, digest } = archives.get(file)!.archive!.run.part.protocol;
+    const path = resolve('protocols', `${protocol.name}.yaml`);
+    expect(parseProtocol(readFileSync(path), path).digest).toBe(digest);
   });
 
-  test('are those of the table', () => {
+  // Large models are not here; those trials are executed again on request
+  test.each(files.filter((file) => file.endsWith('-small.zip.gz')))(
+    '%s has the logits that this machine gives',
+    async (file) => {
+      const { part } = archives.get(file)!.archive!.run;
+      const name = part.protocol.protocol.model?.path.split('/').at(-1) ?? '';
+      const found = await reexecuteTrials(part, { count: 2, model: resolve('models', name), prompts: null });
+      expect(found).toMatchObject({ verdict: 'equal' });
+      expect(found.trials).toHaveLength(2);
+    },
+  );
+
+  test.each([
+    ['README.md', 'receipts/'],
+    ['receipts/README.md', ''],
+  ])('are those of the table in %s', (name, prefix) => {
     const entries = files.map((file): ReceiptEntry => ({ file, archive: archives.get(file)!.archive! }));
-    const readme = readFileSync(join(folder, 'README.md'), 'utf8');
-    expect(readme.split('<!-- table begins -->\n')[1]?.split('<!-- table ends -->')[0]).toBe(
-      receiptsTable(entries),
-    );
+    const text = readFileSync(resolve(name), 'utf8');
+    expect(withReceiptsTable(text, entries, prefix)).toBe(text);
+  });
+});
+
+describe('an archive in a gzip', () => {
+  const [file = ''] = files;
+
+  test('is read as what is in it, and a whole one is read as it is', async () => {
+    const zip = gunzipSync(readFileSync(join(folder, file)));
+    await writeFile(join(home, 'plain.zip'), zip);
+    expect(await readArchiveFile(join(home, 'plain.zip'))).toEqual(zip);
+    expect(await readArchiveFile(join(folder, file))).toEqual(zip);
+  });
+
+  test('that does not open is refused', async () => {
+    const path = join(home, 'cut.zip.gz');
+    await writeFile(path, gzipSync(Buffer.alloc(1000, 7)).subarray(0, -9));
+    await expect(readArchiveFile(path)).rejects.toMatchObject({ code: 'archive-malformed', exitCode: 6 });
   });
 });

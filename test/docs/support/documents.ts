@@ -32,7 +32,7 @@ export function documentNames(): string[] {
       .filter((name) => name.endsWith('.md'))
       .map((name) => `${folder}/${name}`);
   const ofRoot = readdirSync(repository).filter((name) => name.endsWith('.md'));
-  return [...ofRoot, ...names('docs'), ...names('models')].sort();
+  return [...ofRoot, ...['docs', 'models', 'receipts'].flatMap(names)].sort();
 }
 
 export function readDocument(name: string): string {

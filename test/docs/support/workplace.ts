@@ -31,6 +31,7 @@ export class Workplace {
       'docs',
       'src',
       'protocols',
+      'receipts',
     ])
       symlinkSync(join(repository, name), join(this.folder, name));
     mkdirSync(join(this.folder, 'node_modules'));

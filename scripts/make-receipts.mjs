@@ -1,0 +1,95 @@
+// Runs protocols one after another and puts their archives into receipts/, then writes the tables of results (needs
+// npm run build, and a machine that does nothing else):
+//   node scripts/make-receipts.mjs                                      all of protocols/*-small.yaml
+//   node scripts/make-receipts.mjs aa-2.7b --model DIR [--reexecute 0]  those that are named
+// An archive has the noise floor of an A/A run where a gate compares times, is signed with a key made for it, of which only
+// the public half is kept, is audited, and some of its trials are executed again. What receipts/ holds of the same
+// protocol goes into the new archive as an earlier attempt. A verdict that is no pass is a result, and stays.
+import { execFileSync, spawnSync } from 'node:child_process';
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { loadavg, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { gunzipSync, gzipSync } from 'node:zlib';
+import { readArchive } from '../dist/lab/archive-container.js';
+import { parseProtocol } from '../dist/lab/protocol-file.js';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+const [receipts, protocols] = [join(root, 'receipts'), join(root, 'protocols')];
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { model: { type: 'string' }, reexecute: { type: 'string', default: '2' } },
+});
+const small = readdirSync(protocols).filter((file) => file.endsWith('-small.yaml'));
+const names = positionals.length > 0 ? positionals : small.map((file) => file.replace(/\.yaml$/, ''));
+for (const name of names) {
+  if (existsSync(join(protocols, `${name}.yaml`))) continue;
+  console.error(`Cannot run "${name}": there is no "protocols/${name}.yaml"`);
+  process.exit(2);
+}
+
+/** A pass, a failed gate, a gate that is not decided: results. Any other end is an end of this script. */
+const verdicts = [0, 1, 5];
+
+function waybill(args, allowed = [0]) {
+  const { status, error } = spawnSync(process.execPath, [join(root, 'bin', 'waybill.js'), ...args], {
+    cwd: root,
+    stdio: ['ignore', 'inherit', 'inherit'],
+  });
+  if (error !== undefined) throw error;
+  if (!allowed.includes(status)) throw new Error(`waybill ${args.join(' ')} ended with exit code ${status}`);
+}
+
+async function earlierAttempt(name, digest, scratch) {
+  const wrapped = join(receipts, `${name}.zip.gz`);
+  if (!existsSync(wrapped)) return [];
+  const bytes = gunzipSync(readFileSync(wrapped));
+  const manifest = JSON.parse((await readArchive(bytes, wrapped)).get('manifest.json').toString());
+  if (manifest.protocol.digest !== digest) return [];
+  const path = join(scratch, 'earlier.zip');
+  writeFileSync(path, bytes);
+  return ['--attempt', path];
+}
+
+for (const name of names) {
+  const scratch = mkdtempSync(join(tmpdir(), 'waybill-receipts-'));
+  try {
+    const path = join(protocols, `${name}.yaml`);
+    const { protocol, digest } = parseProtocol(readFileSync(path), path);
+    const model = values.model ?? join(protocols, protocol.model.path);
+    console.log(`\n${name}, load average ${loadavg()[0].toFixed(2)}`);
+    const [run, noise, zip] = ['run', 'aa', `${name}.zip`].map((file) => join(scratch, file));
+    const [key, publicKey] = [join(scratch, 'key.pem'), join(scratch, 'key.pub.pem')];
+    waybill(['lab', 'run', path, '--out', run, '--model', model, '--quiet'], verdicts);
+    const timed = protocol.gates.some(({ check }) => check === 'ratio-at-most');
+    if (timed) waybill(['lab', 'run', path, '--aa', '--out', noise, '--model', model, '--quiet'], verdicts);
+    waybill(['keygen', join(scratch, 'key')]);
+    const kept = await earlierAttempt(name, digest, scratch);
+    const more = [...(timed ? ['--aa', noise] : []), ...kept];
+    waybill(['lab', 'archive', run, '-o', zip, '--sign', key, ...more], verdicts);
+    const again = values.reexecute === '0' ? [] : ['--reexecute', values.reexecute, '--model', model];
+    waybill(['lab', 'audit', zip, '--key', publicKey, ...again], verdicts);
+    const results = {
+      [`${name}.zip.gz`]: gzipSync(readFileSync(zip), { level: 9 }),
+      [`${name}.zip.sha256`]: readFileSync(`${zip}.sha256`),
+      [`${name}.pub.pem`]: readFileSync(publicKey),
+    };
+    for (const [file, bytes] of Object.entries(results)) {
+      const draft = join(receipts, `.${file}.tmp`);
+      writeFileSync(draft, bytes);
+      renameSync(draft, join(receipts, file));
+    }
+  } finally {
+    rmSync(scratch, { recursive: true, force: true });
+  }
+}
+execFileSync(process.execPath, [join(root, 'scripts', 'receipts-table.mjs')], { stdio: 'inherit' });

@@ -31,6 +31,16 @@ export interface LaunchFacts {
   readonly overlaps: boolean;
   /** Device address of the status word of op 0; op i has the i-th word of `statusWords`, counted round. */
   readonly statusAddress: number;
+  /** Kernels wanted in place of those that planning prefers, for measurements. */
+  readonly variants?: KernelVariants;
+}
+
+/** Names of variants; one that does not fit an op is passed over. Every variant gives the same bits. */
+export interface KernelVariants {
+  /** Of `tileVariants`: "128x80_8x5". */
+  readonly tile?: string;
+  /** Of `attentionVariants`: "8x1". */
+  readonly attention?: string;
 }
 
 /** Ops of one submission that can report a failure of their own; later ones share words with the first. */

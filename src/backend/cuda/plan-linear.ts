@@ -1,6 +1,7 @@
 import { blockInputs, type LinearOp } from '../ops.js';
 import { at, type Launch, type LaunchFacts, largestRowsVariant, launch, rowsVariant } from './launch.js';
 import { type FusedActivation, noActivation, roundOf } from './plan-linear-rows.js';
+import { planTiles } from './plan-tiles.js';
 
 /** One product by itself, with the activation behind it where one can be fused. */
 export interface PlannedLinear {
@@ -12,42 +13,7 @@ export interface PlannedLinear {
 /** Few rows of an output-major matrix, or many rows of any. */
 export function planLinear(product: PlannedLinear, facts: LaunchFacts): Launch {
   const { op } = product;
-  return op.rows <= largestRowsVariant ? outputRowsLaunch(product, facts) : tilesLaunch(product, facts);
-}
-
-function tilesLaunch({ op, opIndex, activation }: PlannedLinear, facts: LaunchFacts): Launch {
-  const inputMajor = op.matrix.layout === 'input-major';
-  // A large tile does a half more of its work per instruction; a small one fills the device when there is little to do.
-  const tile = inputMajor && cost(op, 128, facts) <= 1.5 * cost(op, 64, facts) ? 128 : 64;
-  const fused = activation ?? noActivation;
-  return launch(
-    opIndex,
-    `linear_tiles_${op.matrix.type}_${inputMajor ? 'in' : 'out'}_${tile}x${tile}`,
-    'LinearTilesParams',
-    { grid: [Math.ceil(op.outputs / tile), Math.ceil(op.rows / tile)], threads: (tile * tile) / 64 },
-    {
-      rows: op.rows,
-      x: at(op.x) + op.inputBegin * 4,
-      xStride: op.xStride,
-      inputs: op.inputEnd - op.inputBegin,
-      matrix: at(op.matrix.span),
-      rowStride: op.matrix.rowStride,
-      outputs: op.outputs,
-      out: at(op.out) + op.outOffset * 4,
-      outStride: op.outStride,
-      continues: op.continues ? 1 : 0,
-      bias: at(op.bias),
-      residual: op.residual === null ? 0 : at(op.residual) + op.outOffset * 4,
-      activation: fused.code,
-      threshold: fused.threshold,
-    },
-  );
-}
-
-/** Area that the busiest multiprocessor computes. */
-function cost(op: LinearOp, tile: number, facts: LaunchFacts): number {
-  const tiles = Math.ceil(op.outputs / tile) * Math.ceil(op.rows / tile);
-  return Math.ceil(tiles / facts.multiprocessors) * tile * tile;
+  return op.rows <= largestRowsVariant ? outputRowsLaunch(product, facts) : planTiles(product, facts);
 }
 
 const outputWarps = 8;

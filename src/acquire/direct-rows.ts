@@ -5,7 +5,7 @@ import { type Span, subspan } from '../memory/buffers.js';
 import type { Ledger } from '../memory/ledger.js';
 import { matrixOperand } from './bound-matrix.js';
 import type { FedMatrix } from './row-feed.js';
-import type { GatedLinearRequest, LinearRequest } from './weight-source.js';
+import type { GatedLinearRequest, LinearRequest, PassKind } from './weight-source.js';
 
 export interface DirectRowsParts {
   readonly backend: Backend;
@@ -27,6 +27,8 @@ export class DirectRows {
   readonly #parts: DirectRowsParts;
   readonly #places: ReadonlyMap<FedMatrix, number>;
   readonly #used: FedMatrix[] = [];
+  /** Matrices of the last whole pass of each kind, in the order of use. */
+  readonly #usedIn = new Map<PassKind, readonly FedMatrix[]>();
 
   constructor(parts: DirectRowsParts) {
     this.#parts = parts;
@@ -80,28 +82,36 @@ export class DirectRows {
     });
   }
 
-  /** Ends a pass: submits what is left, then charges the rows that its ops have read. */
-  async end(pass: Pass): Promise<void> {
-    const used = this.#used.splice(0);
+  /**
+   * Ends a pass: submits what is left, then charges the rows that its ops have read. `repeated`: the pass has the ops of
+   * the one of its kind before, these here among them.
+   */
+  async end(pass: Pass, kind: PassKind, repeated: boolean): Promise<void> {
+    const emitted = this.#used.splice(0);
+    const used = repeated ? (this.#usedIn.get(kind) ?? []) : emitted;
+    this.#usedIn.set(kind, used);
     if (used.length === 0) {
       await pass.flush();
       return;
     }
     const { backend, sets, neurons, counts, numbers, ledger } = this.#parts;
     // Words are copied as they are: a gather of F32 changes no bit.
-    pass.emit('active-counts', {
-      kind: 'gather',
-      rows: this.#places.size,
-      columns: 1,
-      table: sets,
-      tableRows: this.#places.size,
-      type: 'f32',
-      rowStride: 1 + neurons,
-      columnStride: 1,
-      ids: numbers,
-      out: counts,
-    });
+    if (!repeated) {
+      pass.emit('active-counts', {
+        kind: 'gather',
+        rows: this.#places.size,
+        columns: 1,
+        table: sets,
+        tableRows: this.#places.size,
+        type: 'f32',
+        rowStride: 1 + neurons,
+        columnStride: 1,
+        ids: numbers,
+        out: counts,
+      });
+    }
     const done = pass.flush();
+    if (pass.observed) await done; // whose ops are submitted one by one, each once the one in front was seen
     const [bytes] = await Promise.all([backend.read(counts), done]);
     const found = new Uint32Array(bytes.slice().buffer);
     ledger.move('active-set-readback', bytes.byteLength, used.length);

@@ -1,4 +1,5 @@
 import type { Backend } from '../backend/backend.js';
+import type { PlacedOp } from '../backend/ops.js';
 import type { Pass } from '../backend/pass.js';
 import { DefectError } from '../base/errors.js';
 import { type Span, subspan } from '../memory/buffers.js';
@@ -12,7 +13,7 @@ import type { WeightPath } from './placement.js';
 import { isRowPath } from './policy.js';
 import type { FedMatrix, RowFeed } from './row-feed.js';
 import type { AcquisitionStats, LayerCounters } from './stats.js';
-import { type BoundTable, gatherRows } from './table-source.js';
+import { type BoundTable, gatherRows, writeLookedUp } from './table-source.js';
 import type {
   GatedLinearRequest,
   GatherRequest,
@@ -28,6 +29,13 @@ export interface OpenedWeightSource extends WeightSource {
    * it. `null`: nothing comes. Unsaid, decode passes are expected where the order of reads stays the same.
    */
   expect(next: PassKind | null): void;
+  /**
+   * Whether a pass of so many rows is one submission that comes again word for word, with other ids and positions in
+   * their buffers: no weight moves in it, and nothing comes to the host before its end.
+   */
+  repeats(kind: PassKind, rows: number): boolean;
+  /** In the place of a pass's requests, between `begin` and `end`: queues the ops of an equal pass before. */
+  repeat(pass: Pass, ops: readonly PlacedOp[]): void;
   /** After a failed or cancelled pass: ends what still runs, so that another pass can begin. */
   reset(): Promise<void>;
   stats(): AcquisitionStats;
@@ -61,6 +69,7 @@ export class PlacedSource implements OpenedWeightSource {
   #kind: PassKind = 'prefill';
   #announced: PassKind | null | undefined = undefined;
   #running = false;
+  #repeated = false;
   #closed = false;
 
   constructor(parts: SourceParts) {
@@ -74,6 +83,7 @@ export class PlacedSource implements OpenedWeightSource {
     ledger.pass += 1;
     this.#kind = kind;
     this.#running = true;
+    this.#repeated = false;
     const guess = kind === 'decode' || sameOrders ? 'decode' : null;
     const next = this.#announced === undefined ? guess : this.#announced;
     this.#announced = undefined;
@@ -86,6 +96,20 @@ export class PlacedSource implements OpenedWeightSource {
     else this.#announced = next;
   }
 
+  repeats(kind: PassKind, rows: number): boolean {
+    const { tables, matrices, direct } = this.#parts;
+    if ([...tables.values()].some(({ placed }) => placed.path === 'rows')) return false;
+    return [...matrices.values()].every((matrix) => {
+      if (matrix.resident !== null) return true;
+      return matrix.placed.paths[kind] === 'packets' && direct?.serves(matrix as FedMatrix, rows) === true;
+    });
+  }
+
+  repeat(pass: Pass, ops: readonly PlacedOp[]): void {
+    pass.repeat(ops);
+    this.#repeated = true;
+  }
+
   vector(id: string): Span {
     const span = this.#parts.vectors.get(id);
     if (span === undefined) throw new DefectError(`Cannot find the vector "${id}"`);
@@ -93,9 +117,11 @@ export class PlacedSource implements OpenedWeightSource {
   }
 
   async gather(pass: Pass, request: GatherRequest): Promise<void> {
-    const table = this.#parts.tables.get(request.id);
-    if (table === undefined) throw new DefectError(`Cannot find the table "${request.id}"`);
-    await gatherRows(pass, table, request, this.#parts.mover, this.#parts.ledger);
+    await gatherRows(pass, this.#table(request.id), request, this.#parts.mover, this.#parts.ledger);
+  }
+
+  lookUp(id: GatherRequest['id'], ids: readonly number[]): void {
+    writeLookedUp(this.#parts.backend, this.#table(id), ids);
   }
 
   async linear(pass: Pass, request: LinearRequest): Promise<void> {
@@ -133,7 +159,7 @@ export class PlacedSource implements OpenedWeightSource {
   }
 
   async end(pass: Pass): Promise<void> {
-    await (this.#parts.direct?.end(pass) ?? pass.flush());
+    await (this.#parts.direct?.end(pass, this.#kind, this.#repeated) ?? pass.flush());
     this.#running = false;
   }
 
@@ -169,6 +195,12 @@ export class PlacedSource implements OpenedWeightSource {
     this.#closed = true;
     await this.reset();
     this.#parts.release();
+  }
+
+  #table(id: string): BoundTable {
+    const table = this.#parts.tables.get(id);
+    if (table === undefined) throw new DefectError(`Cannot find the table "${id}"`);
+    return table;
   }
 
   #matrix(id: string): BoundMatrix | FedMatrix {

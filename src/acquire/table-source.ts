@@ -1,3 +1,4 @@
+import type { Backend } from '../backend/backend.js';
 import type { Pass } from '../backend/pass.js';
 import { DefectError } from '../base/errors.js';
 import type { TableDescription } from '../checkpoint/model-description.js';
@@ -27,15 +28,10 @@ export async function gatherRows(
 ): Promise<void> {
   const { description, placed, span } = table;
   const { id, rows: tableRows, columns, type } = description;
-  const outside = request.ids.find((row) => !Number.isSafeInteger(row) || row < 0 || row >= tableRows);
-  if (outside !== undefined) {
-    throw new DefectError(`Cannot look up row ${outside} of "${id}": it has ${tableRows} rows`);
-  }
+  requireRows(table, request.ids);
   let ids = request.ids;
   if (placed.path === 'rows') ids = await readRows(table, request.ids, mover, ledger.pass);
-  const words = Int32Array.from(ids);
-  const target = subspan(table.ids, 0, words.byteLength);
-  pass.backend.write(target, new Uint8Array(words.buffer));
+  const target = writeIds(pass.backend, table, ids);
   pass.emit(id, {
     kind: 'gather',
     rows: ids.length,
@@ -48,6 +44,26 @@ export async function gatherRows(
     ids: target,
     out: request.out,
   });
+}
+
+/** Writes what a repeated pass looks up in a table that is not read row by row. */
+export function writeLookedUp(backend: Backend, table: BoundTable, ids: readonly number[]): void {
+  requireRows(table, ids);
+  writeIds(backend, table, ids);
+}
+
+function requireRows({ description: { id, rows } }: BoundTable, ids: readonly number[]): void {
+  const outside = ids.find((row) => !Number.isSafeInteger(row) || row < 0 || row >= rows);
+  if (outside !== undefined) {
+    throw new DefectError(`Cannot look up row ${outside} of "${id}": it has ${rows} rows`);
+  }
+}
+
+function writeIds(backend: Backend, table: BoundTable, ids: readonly number[]): Span {
+  const words = Int32Array.from(ids);
+  const target = subspan(table.ids, 0, words.byteLength);
+  backend.write(target, new Uint8Array(words.buffer));
+  return target;
 }
 
 /** Reads each distinct row once; returns where in the room the row of each id lies. */

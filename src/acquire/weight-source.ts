@@ -35,6 +35,8 @@ export interface WeightSource {
   /** A vector (bias, norm), always resident. Throws `DefectError` for an unknown id. */
   vector(id: string): Span;
   gather(pass: Pass, request: GatherRequest): Promise<void>;
+  /** Writes the rows of a table that a repeated pass looks up, where `gather` would. */
+  lookUp(id: GatherRequest['id'], ids: readonly number[]): void;
   linear(pass: Pass, request: LinearRequest): Promise<void>;
   /** The first factor of sparsity: computes at least the outputs whose gate is not zero. */
   gatedLinear(pass: Pass, request: GatedLinearRequest): Promise<void>;

@@ -5,6 +5,7 @@ import type { Tokenizer } from '../checkpoint/tokenizer.js';
 import type { KvCache } from '../memory/kv-cache.js';
 import type { Ledger } from '../memory/ledger.js';
 import type { Model } from '../model/model.js';
+import type { RecordedPasses } from './recorded-passes.js';
 import type { Turn } from './turn.js';
 
 /** An opened model as generation uses it; `Session` is one. */
@@ -24,5 +25,6 @@ export interface Engine {
   /** Logits rows that one pass can give. */
   readonly maxLogitsRows: number;
   readonly observer: OpObserver | null;
+  readonly recorded: RecordedPasses;
   readonly turn: Turn;
 }

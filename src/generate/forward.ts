@@ -1,32 +1,33 @@
 import type { PassKind } from '../acquire/weight-source.js';
-import { type OpObserver, Pass } from '../backend/pass.js';
-import { logitsDigest } from '../base/digest.js';
+import { Pass } from '../backend/pass.js';
 import { NumericsError } from '../base/errors.js';
+import type { Span } from '../memory/buffers.js';
 import type { ForwardBatch } from '../model/batch.js';
 import { nonFiniteFinder } from '../model/non-finite.js';
 import type { Engine } from './engine.js';
-import { checkFinite } from './sampler.js';
-
-/** A row of logits on the host, with its digest. */
-export interface LogitsRow {
-  readonly logits: Float32Array; // [vocabSize]
-  readonly digest: string;
-}
+import { LogitsDigest, type LogitsRow } from './logits-row.js';
+import { greedyOfFinite } from './sampler.js';
 
 /**
  * Runs one pass and brings the wanted logits to the host. After a failure the source is put back into a state that
- * the next pass can start from. `next` says which pass follows, so that weights can be read ahead for it.
+ * the next pass can start from. `next` says which pass follows, so that weights can be read ahead for it; `meanwhile`
+ * is done once beside the computation, or not at all.
  *
  * @throws NumericsError `kv-overflow`; `non-finite` that names op, layer and position where a logit is no number
  */
-export function forward(engine: Engine, batch: ForwardBatch, next: PassKind | null): Promise<LogitsRow[]> {
+export function forward(
+  engine: Engine,
+  batch: ForwardBatch,
+  next: PassKind | null,
+  meanwhile: (() => void) | null = null,
+): Promise<LogitsRow[]> {
   return engine.turn.pass(async () => {
     try {
-      return await compute(engine, batch, next, engine.observer);
+      return await compute(engine, batch, next, new Pass(engine.backend, engine.observer, meanwhile));
     } catch (error) {
       if (!(error instanceof NumericsError) || error.code !== 'non-finite-logit') throw error;
       // A pass writes only what it has written before, so it can run again to be watched
-      await compute(engine, batch, null, nonFiniteFinder(batch));
+      await compute(engine, batch, null, new Pass(engine.backend, nonFiniteFinder(batch)));
       throw error;
     }
   });
@@ -36,27 +37,73 @@ async function compute(
   engine: Engine,
   batch: ForwardBatch,
   next: PassKind | null,
-  observer: OpObserver | null,
+  pass: Pass,
 ): Promise<LogitsRow[]> {
-  const pass = new Pass(engine.backend, observer);
+  const { backend, source, ledger, vocabSize } = engine;
+  // A token's arithmetic follows from its being of the prompt or new, never from how passes divide the tokens.
+  pass.numerics = batch.kind === 'prefill' ? backend.info.numerics : 'portable';
   try {
-    engine.source.expect(next);
-    await engine.source.begin(pass, batch.kind);
-    const logits = await engine.model.forward(pass, batch);
-    await engine.source.end(pass);
-    if (batch.logitsRows.length === 0) return [];
-    const bytes = await engine.backend.read(logits);
-    engine.ledger.move('logits-readback', bytes.byteLength, batch.logitsRows.length);
-    const rowBytes = engine.vocabSize * Float32Array.BYTES_PER_ELEMENT;
-    return batch.logitsRows.map((_, row) => {
-      const part = bytes.slice(row * rowBytes, (row + 1) * rowBytes);
-      const logits = new Float32Array(part.buffer, part.byteOffset, engine.vocabSize);
-      checkFinite(logits, batch.rows[batch.logitsRows[row]!]!.position);
-      return { logits, digest: logitsDigest(logits) };
+    source.expect(next);
+    await source.begin(pass, batch.kind);
+    const logits = await emitted(engine, batch, pass);
+    const ended = source.end(pass);
+    if (batch.logitsRows.length === 0) {
+      await ended;
+      record(engine, batch, pass, logits);
+      return [];
+    }
+    const bytes = await readBehind(pass, ended, () => backend.read(logits));
+    record(engine, batch, pass, logits);
+    ledger.move('logits-readback', bytes.byteLength, batch.logitsRows.length);
+    return batch.logitsRows.map((index, row) => {
+      const logits = rowOf(bytes, row, vocabSize);
+      const greedyId = greedyOfFinite(logits, batch.rows[index]!.position);
+      return { logits, greedyId, digest: new LogitsDigest(logits) };
     });
   } catch (error) {
     await pass.flush().catch(() => {}); // the first failure is the one to tell
-    await engine.source.reset();
+    await source.reset();
     throw error;
   }
+}
+
+/** Emits the pass, or queues the ops of an equal one before; gives where its logits will lie. */
+async function emitted(engine: Engine, batch: ForwardBatch, pass: Pass): Promise<Span> {
+  const { model, source, recorded } = engine;
+  const known = pass.observed ? null : recorded.find(batch);
+  if (known === null) return model.forward(pass, batch);
+  model.place(batch);
+  source.repeat(pass, known.ops);
+  return known.logits;
+}
+
+/** Keeps the ops of a finished pass that can come again. */
+function record({ source, recorded }: Engine, batch: ForwardBatch, pass: Pass, logits: Span): void {
+  const ops = pass.onlySubmission;
+  if (ops === null || pass.observed || Object.isFrozen(ops)) return;
+  if (source.repeats(batch.kind, batch.rows.length)) recorded.keep(batch, ops, logits);
+}
+
+/** The read is queued behind the pass at once: waiting for its end first would add a way to the device and back. */
+async function readBehind(
+  pass: Pass,
+  ended: Promise<void>,
+  read: () => Promise<Uint8Array>,
+): Promise<Uint8Array> {
+  if (pass.observed) {
+    await ended;
+    return read();
+  }
+  const [end, bytes] = await Promise.allSettled([ended, read()]);
+  if (end.status === 'rejected') throw end.reason;
+  if (bytes.status === 'rejected') throw bytes.reason;
+  return bytes.value;
+}
+
+/** F32 [vocabSize]; a single row is not copied again. */
+function rowOf(bytes: Uint8Array, row: number, vocabSize: number): Float32Array {
+  const rowBytes = vocabSize * Float32Array.BYTES_PER_ELEMENT;
+  const whole = bytes.byteLength === rowBytes && bytes.byteOffset % Float32Array.BYTES_PER_ELEMENT === 0;
+  const part = whole ? bytes : bytes.slice(row * rowBytes, (row + 1) * rowBytes);
+  return new Float32Array(part.buffer, part.byteOffset, vocabSize);
 }

@@ -4,7 +4,8 @@ import { differenceOf, type LedgerTotals } from '../memory/ledger.js';
 import { processUsage } from '../memory/process-usage.js';
 import type { BatchRow } from '../model/batch.js';
 import type { Engine } from './engine.js';
-import { forward, type LogitsRow } from './forward.js';
+import { forward } from './forward.js';
+import type { LogitsDigest, LogitsRow } from './logits-row.js';
 import { type GenerateOptions, generateOptions } from './options.js';
 import type { GenerationOutcome, GenerationTimes, TokenEvent } from './outcome.js';
 import { RequestState } from './request-state.js';
@@ -98,6 +99,8 @@ class Run {
   #firstTokenNs: bigint | null = null;
   #prefillPasses = 0;
   #yielding = false;
+  /** Of tokens that were chosen last: computed while the next pass runs. */
+  #digests: LogitsDigest[] = [];
   readonly #endTurn: () => void;
 
   constructor(
@@ -165,6 +168,7 @@ class Run {
           logitsRows: chunk.flatMap(({ last }, index) => (last ? [index] : [])),
         },
         end < rows.length ? 'prefill' : this.#decodeExpected(),
+        this.#digest,
       );
       this.#prefillPasses++;
       if (end === rows.length) this.#prefillEnd = process.hrtime.bigint();
@@ -188,11 +192,16 @@ class Run {
           logitsRows: active.map((_, index) => index),
         },
         this.#decodeExpected(),
+        this.#digest,
       );
       this.#stepsNs.push(process.hrtime.bigint() - stepBegan);
       yield* this.#choose(active, logits);
     }
   }
+
+  readonly #digest = (): void => {
+    for (const digest of this.#digests.splice(0)) void digest.hex;
+  };
 
   /** Whether a pass of new tokens must follow the running one, as far as is known before its tokens are chosen. */
   #decodeExpected(): 'decode' | null {
@@ -204,13 +213,17 @@ class Run {
     rows: readonly LogitsRow[],
   ): Generator<TokenEvent, void, undefined> {
     for (const [index, request] of requests.entries()) {
-      const { logits, digest } = rows[index]!;
+      const { logits, greedyId, digest } = rows[index]!;
       const position = request.choosingPosition;
-      const tokenId = sampleToken(logits, position, this.#options);
+      const tokenId = sampleToken(logits, position, this.#options, greedyId);
+      this.#digests.push(digest);
       const elapsedNs = process.hrtime.bigint() - this.#began;
       this.#firstTokenNs ??= elapsedNs;
       const event = request.accept(tokenId, digest, elapsedNs);
-      this.#hooks.onLogits?.(request.index, event.index, logits);
+      if (this.#hooks.onLogits !== undefined) {
+        this.#digest(); // before the row is somebody else's
+        this.#hooks.onLogits(request.index, event.index, logits);
+      }
       this.#yielding = true;
       yield event;
       this.#yielding = false;

@@ -9,7 +9,10 @@ export interface TokenEvent {
   readonly tokenId: number;
   /** Text that this token lets be shown; may be empty while part of a character or of a stop string is held back. */
   readonly text: string;
-  /** SHA-256 of the logits row that chose it (docs/numerics.md). */
+  /**
+   * SHA-256 of the logits row that chose it (docs/numerics.md). Computed beside the next pass, or when it is read before
+   * that: who can wait for the outcome saves the time.
+   */
   readonly logitsDigest: string;
   readonly elapsedNs: bigint; // since the generation began
 }

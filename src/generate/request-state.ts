@@ -1,4 +1,5 @@
 import type { TextStream, Tokenizer } from '../checkpoint/tokenizer.js';
+import type { LogitsDigest } from './logits-row.js';
 import type { GenerateOptions } from './options.js';
 import type { FinishReason, RequestOutcome, TokenEvent } from './outcome.js';
 import { StopText } from './stop-text.js';
@@ -14,7 +15,7 @@ export class RequestState {
   readonly #stream: TextStream | null;
   readonly #stopText: StopText;
   readonly #tokenIds: number[] = [];
-  readonly #logitsDigests: string[] = [];
+  readonly #logitsDigests: LogitsDigest[] = [];
   #text = '';
   #finishReason: FinishReason | null = null;
 
@@ -59,17 +60,26 @@ export class RequestState {
   }
 
   /** Takes a chosen token and says what to show. */
-  accept(tokenId: number, logitsDigest: string, elapsedNs: bigint): TokenEvent {
+  accept(tokenId: number, digest: LogitsDigest, elapsedNs: bigint): TokenEvent {
     const index = this.#tokenIds.length;
     this.#tokenIds.push(tokenId);
-    this.#logitsDigests.push(logitsDigest);
+    this.#logitsDigests.push(digest);
     const ended = this.#eosTokenIds.includes(tokenId) && !this.#options.ignoreEos;
     let text = ended ? '' : this.#stopText.push(this.#stream?.push(tokenId) ?? '');
     if (ended || this.#stopText.stopped) this.#finishReason = 'stop';
     else if (this.#tokenIds.length >= this.#limit) this.#finishReason = 'length';
     if (this.finished) text += this.#rest();
     this.#text += text;
-    return { request: this.index, index, tokenId, text, logitsDigest, elapsedNs };
+    return {
+      request: this.index,
+      index,
+      tokenId,
+      text,
+      get logitsDigest() {
+        return digest.hex;
+      },
+      elapsedNs,
+    };
   }
 
   /** Ends an unfinished request; keeps what it has. */
@@ -85,7 +95,7 @@ export class RequestState {
       tokenIds: [...this.#tokenIds],
       text: this.#text,
       finishReason: this.#finishReason ?? 'interrupted',
-      logitsDigests: [...this.#logitsDigests],
+      logitsDigests: this.#logitsDigests.map(({ hex }) => hex),
     };
   }
 

@@ -67,9 +67,9 @@ export async function scoreTokens(
           },
           last ? null : 'prefill',
         );
-        rows.forEach(({ logits, digest }, offset) => {
+        rows.forEach(({ logits, digest: { hex } }, offset) => {
           logProbabilities.push(logProbability(logits, window[begin + offset + 1]!));
-          logitsDigests.push(digest);
+          logitsDigests.push(hex);
         });
         options.onProgress?.(logProbabilities.length, total);
       }

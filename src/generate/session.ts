@@ -24,6 +24,7 @@ import { closeWorkspace, openWorkspace, planWorkspace, type Workspace } from '..
 import type { Engine } from './engine.js';
 import { Generation, type GenerationHooks } from './generation.js';
 import type { GenerateOptions } from './options.js';
+import { RecordedPasses } from './recorded-passes.js';
 import { type SessionHooks, type SessionOptions, sessionOptions } from './session-options.js';
 import { Turn } from './turn.js';
 
@@ -60,6 +61,7 @@ export class Session implements Engine {
   readonly setup: LedgerTotals;
   readonly openNs: bigint;
   observer: OpObserver | null = null;
+  readonly recorded = new RecordedPasses();
   readonly turn = new Turn();
   readonly #workspace: Workspace;
   readonly #allocator: BudgetedAllocator;
@@ -179,6 +181,7 @@ export async function planSession(
       kernels: options.kernels,
       threads: options.threads,
       device: options.device,
+      numerics: options.numerics,
       onNote: hooks.onNote,
     });
     const link = await hooks.measureLink?.(prepared);

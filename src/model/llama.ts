@@ -4,7 +4,7 @@ import type { Span } from '../memory/buffers.js';
 import type { ForwardBatch } from './batch.js';
 import { emitActivation, emitAttention, emitNorm, emitSelection, ResidualStream } from './layer-ops.js';
 import type { Model, ModelParts } from './model.js';
-import { floatRows, limitsOf, placeRows, rowSpan } from './rows.js';
+import { floatRows, limitsOf, placeRows, rowSpan, tokenIds } from './rows.js';
 
 type LlamaParts = ModelParts<LlamaConfig>;
 
@@ -20,6 +20,10 @@ export function llamaModel(parts: LlamaParts, ropeTableDigest: string): Model {
     limits: limitsOf(parts),
     ropeTableDigest,
     forward: (pass, batch) => compute(parts, pass, batch),
+    place: (batch) => {
+      placeRows(parts, batch);
+      parts.source.lookUp('token-embedding', tokenIds(batch));
+    },
   };
 }
 
@@ -29,7 +33,7 @@ async function compute(parts: LlamaParts, pass: Pass, batch: ForwardBatch): Prom
   const stream = new ResidualStream(parts, rows);
   await parts.source.gather(pass, {
     id: 'token-embedding',
-    ids: batch.rows.map((row) => row.tokenId),
+    ids: tokenIds(batch),
     out: stream.current,
   });
   for (let layer = 0; layer < parts.config.layers; layer++) {

@@ -23,6 +23,11 @@ export interface Model {
    * @throws UsageError, DefectError as `checkBatch`; whatever the weight source throws.
    */
   forward(pass: Pass, batch: ForwardBatch): Promise<Span>;
+  /**
+   * Writes ids and positions of a batch, which is all that tells a pass from another one of the same shape: for passes
+   * whose ops are repeated instead of emitted. Throws as `forward`.
+   */
+  place(batch: ForwardBatch): void;
 }
 
 /** What a model is put together from. */

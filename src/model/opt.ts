@@ -4,7 +4,7 @@ import type { Span } from '../memory/buffers.js';
 import type { ForwardBatch } from './batch.js';
 import { emitActivation, emitAttention, emitNorm, emitSelection, ResidualStream } from './layer-ops.js';
 import type { Model, ModelParts } from './model.js';
-import { floatRows, limitsOf, placeRows } from './rows.js';
+import { floatRows, limitsOf, placeRows, tokenIds } from './rows.js';
 
 type OptParts = ModelParts<OptConfig>;
 
@@ -19,6 +19,11 @@ export function optModel(parts: OptParts): Model {
     limits: limitsOf(parts),
     ropeTableDigest: null,
     forward: (pass, batch) => compute(parts, pass, batch),
+    place: (batch) => {
+      placeRows(parts, batch);
+      parts.source.lookUp('token-embedding', tokenIds(batch));
+      parts.source.lookUp('position-embedding', positionIds(parts, batch));
+    },
   };
 }
 
@@ -34,6 +39,10 @@ async function compute(parts: OptParts, pass: Pass, batch: ForwardBatch): Promis
   return head(parts, pass, batch, stream);
 }
 
+function positionIds({ config }: OptParts, batch: ForwardBatch): number[] {
+  return batch.rows.map(({ position }) => position + config.positionOffset);
+}
+
 /** Token embedding, projected where it is narrower than the model, plus the embedding of the position. */
 async function embed(
   parts: OptParts,
@@ -42,12 +51,12 @@ async function embed(
   stream: ResidualStream,
 ): Promise<void> {
   const { source, workspace, config } = parts;
-  const { embeddingSize, hiddenSize, positionOffset } = config;
+  const { embeddingSize, hiddenSize } = config;
   const rows = batch.rows.length;
   const tokens = floatRows(workspace.input, rows, embeddingSize);
   await source.gather(pass, {
     id: 'token-embedding',
-    ids: batch.rows.map((row) => row.tokenId),
+    ids: tokenIds(batch),
     out: tokens,
   });
   let embedded = tokens;
@@ -57,7 +66,7 @@ async function embed(
   }
   await source.gather(pass, {
     id: 'position-embedding',
-    ids: batch.rows.map((row) => row.position + positionOffset),
+    ids: positionIds(parts, batch),
     out: stream.spare,
   });
   pass.emit('embedding', {

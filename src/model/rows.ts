@@ -31,6 +31,11 @@ export function placeRows(parts: ModelParts, batch: ForwardBatch): void {
   }
 }
 
+/** Token ids of the rows, in their order. */
+export function tokenIds({ rows }: ForwardBatch): number[] {
+  return rows.map(({ tokenId }) => tokenId);
+}
+
 /** Int32 [rows, 2]: where the rows of the pass stand. */
 export function rowSpan(parts: ModelParts, rows: number): Span {
   return subspan(parts.workspace.rows, 0, rows * 8);

@@ -77,6 +77,10 @@ export class ResidentSource implements WeightSource {
     this.requested.length = 0;
   }
 
+  lookUp(): void {
+    throw new Error('passes are not repeated here');
+  }
+
   vector(id: string): Span {
     const span = this.#vectors.get(id);
     if (span === undefined) throw new Error(`Unknown vector "${id}"`);

@@ -2,11 +2,11 @@ import { availableParallelism } from 'node:os';
 import { ExecutionError, SetupError, UsageError } from '../../base/errors.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
 import type { Backend, BackendInfo, Transfer, TransferFile, TransferReport } from '../backend.js';
+import { encodePlaced } from '../encoded-program.js';
 import type { PlacedOp } from '../ops.js';
 import { submissionError, transferError } from './native-errors.js';
 import type { NativeLibrary } from './native-library.js';
 import { type InstructionSet, instructionSets, loadNative } from './native-status.js';
-import { encodeProgram } from './program.js';
 
 export interface NativeOptions {
   /** Compute threads, 1 to 256. */
@@ -109,7 +109,7 @@ export class NativeBackend implements Backend {
 
   submit(ops: readonly PlacedOp[]): Promise<void> {
     this.#checkOpen('submit');
-    const program = encodeProgram(ops.map((placed) => placed.op));
+    const program = encodePlaced(ops);
     // One submission after another: the library runs one program at a time, and a failed one holds up no later one.
     const running = this.#submitted.then(async () => {
       if (ops.length === 0) return;

@@ -1,9 +1,10 @@
 import { DefectError, ExecutionError, NumericsError, UsageError } from '../../base/errors.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
 import type { Backend, BackendInfo, Transfer, TransferReport } from '../backend.js';
+import { encodePlaced } from '../encoded-program.js';
 import { transferIntoMemory } from '../memory-file-transfer.js';
 import type { PlacedOp } from '../ops.js';
-import { encodeProgram, wordsPerOp } from './program.js';
+import { wordsPerOp } from './program.js';
 import { failureCodes, largestPages, largestThreadCount, opsPerDispatch, pageBytes } from './wasm-layout.js';
 import { smallestMemoryBytes, WasmMemory } from './wasm-memory.js';
 import { loadWasmModule } from './wasm-module.js';
@@ -86,7 +87,7 @@ export class WasmBackend implements Backend {
 
   submit(ops: readonly PlacedOp[]): Promise<void> {
     this.#checkOpen('submit');
-    const program = encodeProgram(ops.map((placed) => placed.op));
+    const program = encodePlaced(ops);
     const running = this.#submitted.then(() => this.#run(program, ops));
     this.#submitted = settled(running);
     return running;

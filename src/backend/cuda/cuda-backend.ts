@@ -2,8 +2,8 @@ import { ExecutionError } from '../../base/errors.js';
 import type { BudgetComponent } from '../../memory/budget.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
 import type { Backend, BackendInfo, HostTier, Transfer, TransferFile, TransferReport } from '../backend.js';
+import { encodePlaced } from '../encoded-program.js';
 import type { PlacedOp } from '../ops.js';
-import { encodeProgram } from '../program.js';
 import { BouncePool } from './bounce-pool.js';
 import { Completion } from './completion.js';
 import type { DeviceFacts } from './device.js';
@@ -13,7 +13,7 @@ import { FileTransfers } from './file-transfers.js';
 import { GraphCache } from './graph-cache.js';
 import { HostMirrors } from './host-mirrors.js';
 import type { KernelModules } from './kernels.js';
-import { type LaunchFacts, largestRowsVariant, statusWords } from './launch.js';
+import { type KernelVariants, type LaunchFacts, largestRowsVariant, statusWords } from './launch.js';
 import { Launcher } from './launcher.js';
 import { allocatePinned, type PinnedMemory } from './pinned-memory.js';
 import { planLaunches } from './plan-launches.js';
@@ -38,6 +38,7 @@ export interface CudaParts {
   readonly graphs: boolean;
   /** Kernels start before the one in front has ended. */
   readonly overlaps: boolean;
+  readonly variants: KernelVariants;
   /** Device memory of context and kernels, as measured at opening; null where it cannot be measured. */
   readonly contextBytes: number | null;
 }
@@ -66,11 +67,12 @@ export class CudaBackend implements Backend {
   readonly #computing: bigint;
   readonly #copying: bigint;
   readonly #pending = new Set<Promise<unknown>>();
+  readonly #fallibleOf = new WeakMap<readonly PlacedOp[], readonly number[]>();
   #fatal: ExecutionError | null = null;
   #closing: Promise<void> | null = null;
 
   constructor(parts: CudaParts) {
-    const { driver, device, context, modules, info, graphs, overlaps, contextBytes } = parts;
+    const { driver, device, context, modules, info, graphs, overlaps, variants, contextBytes } = parts;
     this.#driver = driver;
     this.#context = context;
     this.device = device;
@@ -89,6 +91,7 @@ export class CudaBackend implements Backend {
     this.#facts = {
       architecture: device.architecture,
       overlaps,
+      variants,
       multiprocessors: device.multiprocessors,
       sharedBytes: device.sharedBytes,
       statusAddress: this.#status.deviceAddress,
@@ -141,8 +144,8 @@ export class CudaBackend implements Backend {
     if (ops.length === 0) return Promise.resolve();
     const plan = () => planLaunches(ops, this.#facts);
     if (this.#graphs === null) this.#launcher.run(plan());
-    else this.#graphs.run(encodeProgram(ops.map(({ op }) => op)), plan);
-    const fallible = fallibleOps(ops);
+    else this.#graphs.run(() => encodePlaced(ops), plan, Object.isFrozen(ops) ? ops : null);
+    const fallible = this.#fallible(ops);
     return this.#track(
       this.#completion.after(this.#computing).then(() => {
         const failure = takeFailure(this.#statusWords, ops, fallible);
@@ -261,6 +264,14 @@ export class CudaBackend implements Backend {
     }
     this.#mirrors.add(file, position, memory.hostAddress, buffer);
     return buffer;
+  }
+
+  #fallible(ops: readonly PlacedOp[]): readonly number[] {
+    const known = this.#fallibleOf.get(ops);
+    if (known !== undefined) return known;
+    const fallible = fallibleOps(ops);
+    if (Object.isFrozen(ops)) this.#fallibleOf.set(ops, fallible);
+    return fallible;
   }
 
   #stream(): bigint {

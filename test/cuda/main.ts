@@ -9,17 +9,18 @@ import { SetupError } from '../../src/base/errors.js';
 import { describeBackendContract } from '../backend/contract.js';
 import { benchKernels, type KernelTime } from './bench-kernels.js';
 import { runDeclared, type TestCounts } from './mini-runner.js';
-import { checkParity, type ParityReport } from './parity.js';
+import { checkNativeModel, checkNativeProducts } from './native.js';
+import { checkParity, fittingPrompts, type ParityReport } from './parity.js';
 import { type ArmTime, benchShape } from './shape-bench.js';
 
 /**
  * The CUDA tests, without npm: `node build/cuda-tests/test/cuda/main.js [--only PARTS] [--report FILE]`, where PARTS are some
- * of contract, parity, bench, shape, native, separated by commas. Says plainly that it did not run where there is no GPU.
+ * of contract, parity, numerics, faults, sanitize, bench, shape, native, separated by commas. Says plainly that it did not run where there is no GPU.
  */
 const models = ['models/opt-books-target', 'models/opt-books-draft', 'models/reglu-books'];
 const { values } = parseArgs({
   options: {
-    only: { type: 'string', default: 'contract,parity,bench' },
+    only: { type: 'string', default: 'contract,parity,numerics,faults,bench' },
     report: { type: 'string' },
     tokens: { type: 'string', default: '16' },
     quiet: { type: 'boolean', default: false },
@@ -79,6 +80,13 @@ try {
     const kvs = values.kv.split(',').filter((kv) => kv === 'f16' || kv === 'f32');
     for (const model of values.models.split(',')) {
       parity.push(await checkParity(model, prompts, Number(values.tokens), kvs, counts, log));
+    }
+  }
+  if (parts.has('numerics')) {
+    await checkNativeProducts(counts, log);
+    for (const model of values.models.split(',')) {
+      const fitting = await fittingPrompts(model, prompts, Number(values.tokens));
+      await checkNativeModel(model, fitting, Number(values.tokens), counts, log);
     }
   }
   for (const { name, message } of counts.failures) console.log(`FAIL ${name}: ${message}`);

@@ -14,9 +14,9 @@ export interface ParityReport {
   readonly digest: string;
 }
 
-type Options = Partial<SessionOptions> & { model: string };
+export type Options = Partial<SessionOptions> & { model: string };
 
-async function digestsOf(
+export async function digestsOf(
   options: Options,
   prompts: readonly (readonly number[])[],
   tokens: number,
@@ -33,7 +33,7 @@ async function digestsOf(
 }
 
 /** Smallest budget of a policy, or null where it cannot be planned. */
-async function minimumBudget(options: Options): Promise<number> {
+export async function minimumBudget(options: Options): Promise<number> {
   const plan = await planSession(options);
   try {
     return plan.placement.minimumBytes;
@@ -112,7 +112,7 @@ export async function checkParity(
 }
 
 /** Prompts as far as a model's vocabulary and positions go. */
-async function fittingPrompts(
+export async function fittingPrompts(
   model: string,
   prompts: readonly (readonly number[])[],
   tokens: number,

@@ -18,6 +18,9 @@ enum Opcode {
   opRope = 10,
   opStoreKv = 11,
   opAttention = 12,
+  opRoundInput = 30,
+  opCertify = 31,
+  opQuantisedLinear = 20,
 };
 
 enum StoredType { storedF32 = 0, storedF16 = 1, storedBf16 = 2 };

@@ -9,6 +9,7 @@ static int runOp(const Job *job, size_t index, int thread, Scratch s) {
   switch ((int)w[0]) {
   case opGather: return gather(w, counter) ? 0 : failureIndexOutOfRange;
   case opLinear: linear(w, counter, threads, s); return 0;
+  case opQuantisedLinear: quantisedLinear(w, counter, threads, s); return 0;
   case opCompact: compact(job, w, counter, thread); return 0;
   case opActiveInputs: activeInputs(w, counter, threads, s); return 0;
   case opActiveOutputs: activeOutputs(w, counter, threads, s); return 0;
@@ -19,6 +20,8 @@ static int runOp(const Job *job, size_t index, int thread, Scratch s) {
   case opRope: rope(w, counter); return 0;
   case opStoreKv: return storeKv(w, counter, s) ? 0 : failureKvOverflow;
   case opAttention: attention(w, counter, thread, s); return 0;
+  case opRoundInput: roundInput(w, counter); return 0;
+  case opCertify: certify(w, counter, s); return 0;
   default: return failureUnknownOp;
   }
 }

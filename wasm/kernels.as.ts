@@ -20,11 +20,13 @@ import {
   LINEAR,
   NORM,
   OP_BYTES,
+  QUANTISED_LINEAR,
   READ_CEILING,
   ROPE,
   STORE_KV,
   integer,
 } from './program.as';
+import { quantisedLinear } from './quantised.as';
 
 /** Called once by each thread, with an area of the memory that is its own. */
 export function start(thread: i32, threads: i32, scratch: usize): void {
@@ -46,6 +48,8 @@ function runOp(op: usize, index: i32): void {
       return gather(op, index);
     case LINEAR:
       return linear(op, index);
+    case QUANTISED_LINEAR:
+      return quantisedLinear(op, index);
     case COMPACT:
       return compact(op);
     case ACTIVE_INPUTS:

@@ -27,7 +27,7 @@ import { widen1, widen4 } from './widen.as';
 /** Rows and outputs that the kernel holds in registers: 8 of 16 for sums, the rest for weights and products. */
 const TILE_ROWS: i32 = 4;
 const TILE_OUTPUTS: i32 = 8;
-const X_TILE_BYTES: usize = 2048;
+export const X_TILE_BYTES: usize = 2048;
 
 /** Outputs `[first, first + count)`, at most 256, of rows `[row, row + rowCount)`, at most 256. */
 export function productTile<W>(first: i32, count: i32, row: i32, rowCount: i32): void {
@@ -59,7 +59,7 @@ export function productTile<W>(first: i32, count: i32, row: i32, rowCount: i32):
 }
 
 /** X_PANEL[tile][k][r] = x[row + 4 tile + r][k]; rows beyond the last are 0. */
-function packX(row: i32, rowCount: i32, inputs: i32): void {
+export function packX(row: i32, rowCount: i32, inputs: i32): void {
   const offsets = scratch() + INPUTS;
   for (let r = 0; r < ((rowCount + 3) & ~3); r++) {
     let to = scratch() + X_PANEL + <usize>(r >> 2) * X_TILE_BYTES + (<usize>(r & 3) << 2);
@@ -136,7 +136,7 @@ function packOutputMajor<W>(groups: i32, inputs: i32, rowOffset: usize): void {
 }
 
 /** TILE[r][c] = sum over k of x[k][r] * panel[k][c], from +0. */
-function multiply(panel: usize, xs: usize, inputs: i32): void {
+export function multiply(panel: usize, xs: usize, inputs: i32): void {
   let a0 = f32x4.splat(0);
   let a1 = f32x4.splat(0);
   let b0 = f32x4.splat(0);
@@ -205,7 +205,7 @@ function multiply(panel: usize, xs: usize, inputs: i32): void {
 }
 
 /** out += TILE for `width` outputs from `first` and `height` rows from `row`. */
-function addTile(first: i32, width: i32, row: i32, height: i32): void {
+export function addTile(first: i32, width: i32, row: i32, height: i32): void {
   let tile = scratch() + TILE;
   let to = out + <usize>row * outBytes;
   const adjacent = width == TILE_OUTPUTS && outColumn(first + 7) - outColumn(first) == 7;
@@ -225,7 +225,7 @@ function addTile(first: i32, width: i32, row: i32, height: i32): void {
   }
 }
 
-function clear(first: i32, count: i32, row: i32, rowCount: i32): void {
+export function clear(first: i32, count: i32, row: i32, rowCount: i32): void {
   for (let r = row; r < row + rowCount; r++) {
     const to = out + <usize>r * outBytes;
     for (let c = first; c < first + count; c++) store<f32>(to + (outColumn(c) << 2), 0);
@@ -233,7 +233,7 @@ function clear(first: i32, count: i32, row: i32, rowCount: i32): void {
 }
 
 /** out = (out + bias) + residual */
-function finish(first: i32, count: i32, row: i32, rowCount: i32): void {
+export function finish(first: i32, count: i32, row: i32, rowCount: i32): void {
   if (bias == 0 && residual == 0) return;
   for (let r = row; r < row + rowCount; r++) {
     const offset = <usize>r * outBytes;

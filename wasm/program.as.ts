@@ -15,6 +15,7 @@ export const NORM: i32 = 9;
 export const ROPE: i32 = 10;
 export const STORE_KV: i32 = 11;
 export const ATTENTION: i32 = 12;
+export const QUANTISED_LINEAR: i32 = 20;
 
 /** No op of a model: bench/wasm-kernels.mjs alone asks for it. */
 export const READ_CEILING: i32 = 100;

@@ -37,6 +37,9 @@ export let inputEnd: i32 = 0;
 export let list: usize = 0;
 export let slots: usize = 0;
 
+/** BF16 scales of a quantised matrix, whose codes `matrix` holds. */
+export let scales: usize = 0;
+
 let cursor: i32 = 0; // input, or list position, that the next block starts with
 let listBegin: i32 = 0;
 let listEnd: i32 = 0;
@@ -75,6 +78,26 @@ export function describeLinear(op: usize): void {
   bias = address(op, 15);
   residual = address(op, 16);
   if (residual != 0) residual += offset;
+  list = 0;
+  slots = 0;
+}
+
+export function describeQuantised(op: usize): void {
+  rows = integer(op, 1);
+  x = address(op, 2);
+  inputBegin = 0;
+  inputEnd = integer(op, 3);
+  xBytes = <usize>inputEnd << 2;
+  outputs = integer(op, 4);
+  matrix = address(op, 6);
+  scales = address(op, 7);
+  out = address(op, 8);
+  outBytes = <usize>outputs << 2;
+  bias = address(op, 9);
+  residual = address(op, 10);
+  outputMajor = false;
+  continues = false;
+  rowBytes = 0;
   list = 0;
   slots = 0;
 }

@@ -7,6 +7,7 @@ import { CaseRandom } from './contract/case-random.js';
 import { elementwiseGroups } from './contract/elementwise-cases.js';
 import { kvOverflowContract } from './contract/kv-overflow.js';
 import { linearGroups } from './contract/linear-cases.js';
+import { quantisedGroups } from './contract/quantised-cases.js';
 import { sparseGroups } from './contract/sparse-cases.js';
 import { storageContract } from './contract/storage-contract.js';
 import { difference, type Snapshot, Workbench } from './contract/workbench.js';
@@ -28,7 +29,13 @@ export function describeBackendContract(name: string, open: (threads: number) =>
 
 /** Every op's cases. */
 export function contractGroups(): CaseGroup[] {
-  return [...linearGroups(), ...sparseGroups(), ...elementwiseGroups(), ...attentionGroups()];
+  return [
+    ...linearGroups(),
+    ...sparseGroups(),
+    ...quantisedGroups(),
+    ...elementwiseGroups(),
+    ...attentionGroups(),
+  ];
 }
 
 function arithmeticContract(open: (threads: number) => Promise<Backend>): void {

@@ -2,13 +2,20 @@ import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { kernelFolder, readKernelUnits, unitOf } from '../../src/backend/cuda/kernel-sources.js';
 import { encodeParameters, parameterFields } from '../../src/backend/cuda/parameters.js';
+import { tileName, tileVariants } from '../../src/backend/cuda/tile-variants.js';
 import { activationCodes } from '../../src/backend/program.js';
 import { contractGroups } from './contract.js';
 import { cudaFacts, planCases } from './cuda-support.js';
 
-const sources = ['rows.cu', 'attention.cu', 'linear-rows.cu', 'linear-tiles.cu', 'sparse.cu'].map((name) =>
-  readFileSync(`${kernelFolder}${name}`, 'utf8'),
-);
+const sources = [
+  'rows.cu',
+  'attention.cu',
+  'linear-rows.cu',
+  'linear-tiles.cu',
+  'sparse.cu',
+  'quantised-rows.cu',
+  'native.cu',
+].map((name) => readFileSync(`${kernelFolder}${name}`, 'utf8'));
 
 /** Fields of a structure of the kernels, with what an 8-byte field of their type holds. */
 function declared(structure: string): [string, string][] {
@@ -69,14 +76,32 @@ describe('parameters of CUDA kernels', () => {
         )) {
           defined.set(name!.replace('##type##', type!).replace(/##R(##)?/, values[0]!), unit);
         }
-        for (const [, layout, , m, n] of source.matchAll(
-          /LINEAR_TILES\(type, E, (\w+), (\w+), (\d+), (\d+)\)/g,
+        for (const [, rows, lanes, columns] of source.matchAll(
+          /QUANTISED_ROWS\(bits, (\d), (\d+), (\d)\)/g,
         )) {
+          for (const [, bits] of source.matchAll(/^QUANTISED_ROWS_OF\((\d)\)/gm)) {
+            defined.set(`quantised_rows_q${bits}_r${rows}_${lanes}x${columns}`, unit);
+          }
+        }
+        for (const [, layout, ...sizes] of source.matchAll(
+          /LINEAR_TILES\(type, E, (\w+), \w+, (\d+), (\d+), (\d+), (\d+)\)/g,
+        )) {
+          const [m, n, tm, tn] = sizes;
+          const end = `${m}x${n}_${tm}x${tn}`;
           defined.set(
-            name!.replace('##type##', type!).replace('##layout##', layout!).replace('##M##x##N', `${m}x${n}`),
+            name!
+              .replace('##type##', type!)
+              .replace('##layout##', layout!)
+              .replace('##M##x##N##_##TM##x##TN', end),
             unit,
           );
         }
+      }
+    }
+    for (const variant of tileVariants) {
+      const layout = variant.layout === 'input-major' ? 'in' : 'out';
+      for (const type of ['f32', 'f16', 'bf16']) {
+        expect([...defined.keys()]).toContain(`linear_tiles_${type}_${layout}_${tileName(variant)}`);
       }
     }
     const planned = new Set(planCases(contractGroups(), cudaFacts).map(({ kernel }) => kernel));

@@ -1,4 +1,5 @@
 // Writes a synthetic OPT checkpoint: node scripts/make-checkpoint.mjs --shape opt-1.3b --out DIR (needs npm run build).
+// With --digest-only it writes nothing and prints the digest that protocols name the checkpoint by.
 import { Command, Option } from 'commander';
 
 const load = async (name) => {
@@ -10,7 +11,7 @@ const load = async (name) => {
     process.exit(3);
   }
 };
-const { makeCheckpoint } = await load('checkpoint/synthetic.js');
+const { makeCheckpoint, syntheticSourceDigest } = await load('checkpoint/synthetic.js');
 const { syntheticShapes } = await load('checkpoint/synthetic-opt.js');
 const { formatByteSize } = await load('base/byte-size.js');
 const { WaybillError } = await load('base/errors.js');
@@ -31,13 +32,17 @@ const program = new Command('make-checkpoint')
   .option('--active <share>', 'share of neurons that a token activates', Number, 0.034)
   .option('--seed <number>', 'seed of the weights', Number, 1)
   .addOption(new Option('--dtype <type>', 'storage type').choices(['f16', 'bf16', 'f32']).default('f16'))
-  .requiredOption('--out <folder>', 'folder to make; absent or empty')
+  .option('--out <folder>', 'folder to make; absent or empty')
+  .option('--digest-only', 'write nothing, print the digest of the files as a source (takes as long)')
   .parse();
 const options = program.opts();
 
 const base = options.shape === 'custom' ? undefined : syntheticShapes[options.shape];
 if (base === undefined && (options.layers === undefined || options.hidden === undefined)) {
   program.error('error: give --shape, or --layers and --hidden', { exitCode: 2 });
+}
+if ((options.out === undefined) === (options.digestOnly !== true)) {
+  program.error('error: give either --out or --digest-only', { exitCode: 2 });
 }
 const hidden = options.hidden ?? base.hidden;
 const resized = base === undefined || hidden !== base.hidden;
@@ -52,8 +57,7 @@ const shape = {
 
 const started = process.hrtime.bigint();
 try {
-  const byteLength = await makeCheckpoint({
-    directory: options.out,
+  const made = {
     shape,
     active: options.active,
     seed: options.seed,
@@ -61,10 +65,14 @@ try {
     onProgress: (done, total) => {
       if (process.stderr.isTTY) process.stderr.write(`\r${Math.floor((100 * done) / total)} %`);
     },
-  });
-  const seconds = Number(process.hrtime.bigint() - started) / 1e9;
-  if (process.stderr.isTTY) process.stderr.write('\r');
-  console.log(`${options.out}: ${formatByteSize(byteLength)} of weights in ${seconds.toFixed(1)} s`);
+  };
+  if (options.digestOnly === true) console.log(await syntheticSourceDigest(made));
+  else {
+    const byteLength = await makeCheckpoint({ directory: options.out, ...made });
+    const seconds = Number(process.hrtime.bigint() - started) / 1e9;
+    if (process.stderr.isTTY) process.stderr.write('\r');
+    console.log(`${options.out}: ${formatByteSize(byteLength)} of weights in ${seconds.toFixed(1)} s`);
+  }
 } catch (error) {
   if (!(error instanceof WaybillError)) throw error;
   console.error(`${error.message} [${error.code}]`);

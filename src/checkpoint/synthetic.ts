@@ -1,36 +1,24 @@
-import { open, readdir, statfs, writeFile } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { open, readdir, statfs } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { makeFolders, storageError, systemCode, writeDirectoryAtomic } from '../base/atomic-file.js';
 import { InterruptedError, SetupError } from '../base/errors.js';
-import { type StoredType, storedBytes } from '../base/stored-type.js';
 import { writeFully } from './matrix-pack.js';
 import { removeLeftovers, temporarySibling } from './prepare-lock.js';
-import {
-  type SyntheticOptions,
-  type SyntheticTensor,
-  syntheticConfig,
-  syntheticTensors,
-} from './synthetic-opt.js';
+import { sourceDigest } from './source-digest.js';
+import { type SyntheticFile, syntheticFiles } from './synthetic-files.js';
+import type { SyntheticOptions } from './synthetic-opt.js';
 
-/** Largest weights file; larger models are sharded. */
-export const shardBytes = 2_000_000_000;
-
-/** Bytes that are filled and written at a time; the most that is held, whatever the model. */
-const chunkBytes = 4 * 1024 * 1024;
-
-export interface MakeOptions extends SyntheticOptions {
-  /** Absent or an empty folder. */
-  readonly directory: string;
+interface WorkOptions extends SyntheticOptions {
   readonly shardBytes?: number | undefined;
   readonly signal?: AbortSignal | undefined;
   readonly onProgress?: ((doneBytes: number, totalBytes: number) => void) | undefined;
 }
 
-interface Shard {
-  readonly name: string;
-  readonly tensors: readonly SyntheticTensor[];
-  readonly byteLength: number;
+export interface MakeOptions extends WorkOptions {
+  /** Absent or an empty folder. */
+  readonly directory: string;
 }
 
 /**
@@ -40,8 +28,8 @@ interface Shard {
  */
 export async function makeCheckpoint(options: MakeOptions): Promise<number> {
   const directory = resolve(options.directory);
-  const shards = shardTensors(syntheticTensors(options), options.type, options.shardBytes ?? shardBytes);
-  const totalBytes = shards.reduce((sum, { byteLength }) => sum + byteLength, 0);
+  const files = syntheticFiles(options);
+  const totalBytes = weightBytesOf(files);
   await makeFolders(dirname(directory), 'make', totalBytes);
   try {
     await removeLeftovers(directory);
@@ -57,31 +45,65 @@ export async function makeCheckpoint(options: MakeOptions): Promise<number> {
   } catch (error) {
     throw storageError(error, 'make', directory, totalBytes);
   }
-  let doneBytes = 0;
-  const wrote = (byteLength: number) => {
-    doneBytes += byteLength;
-    options.onProgress?.(doneBytes, totalBytes);
-    if (options.signal?.aborted === true) {
-      throw new InterruptedError('interrupted', `Cannot make "${directory}": cancelled`, { directory });
-    }
-  };
+  const done = meter(options, totalBytes, `Cannot make "${directory}": cancelled`);
   const written = await writeDirectoryAtomic(directory, {
     temporary: temporarySibling(directory),
     neededBytes: totalBytes,
     fill: async (folder) => {
-      await writeJson(join(folder, 'config.json'), syntheticConfig(options));
-      await writeJson(join(folder, 'generation_config.json'), {
-        bos_token_id: 2,
-        eos_token_id: 2,
-        pad_token_id: 1,
-      });
-      for (const shard of shards) await writeShard(join(folder, shard.name), shard, options.type, wrote);
-      if (shards.length > 1)
-        await writeJson(join(folder, 'model.safetensors.index.json'), indexOf(shards, totalBytes));
+      for (const made of files) {
+        const file = await open(join(folder, made.name), 'wx');
+        let position = 0;
+        try {
+          for (const piece of made.pieces()) {
+            writeFully(file.fd, piece, position);
+            position += piece.byteLength;
+            await done(made, piece);
+          }
+        } finally {
+          await file.close();
+        }
+      }
     },
   });
   if (!written) throw inUse(directory);
   return totalBytes;
+}
+
+/**
+ * The digest that a checkpoint of these options has as a source (`sourceDigest`), without a byte of it on disk; takes as
+ * long as making it. Throws `UsageError`, `InterruptedError`.
+ */
+export async function syntheticSourceDigest(options: WorkOptions): Promise<string> {
+  const files = syntheticFiles(options);
+  const done = meter(options, weightBytesOf(files), 'Cannot hash a synthetic checkpoint: cancelled');
+  const hashed = [];
+  for (const made of files) {
+    const hash = createHash('sha256');
+    let byteLength = 0;
+    for (const piece of made.pieces()) {
+      hash.update(piece);
+      byteLength += piece.byteLength;
+      await done(made, piece);
+    }
+    hashed.push({ name: made.name, byteLength, sha256: hash.digest('hex') });
+  }
+  return sourceDigest(hashed);
+}
+
+function weightBytesOf(files: readonly SyntheticFile[]): number {
+  return files.reduce((sum, { weightBytes }) => sum + weightBytes, 0);
+}
+
+/** Reports pieces of weights, lets other work in, and stops where it is asked to. Headers are too small to count. */
+function meter({ onProgress, signal }: WorkOptions, totalBytes: number, cancelled: string) {
+  let doneBytes = 0;
+  return async ({ weightBytes }: SyntheticFile, piece: Uint8Array): Promise<void> => {
+    if (weightBytes === 0) return;
+    doneBytes = Math.min(totalBytes, doneBytes + piece.byteLength);
+    onProgress?.(doneBytes, totalBytes);
+    if (signal?.aborted === true) throw new InterruptedError('interrupted', cancelled);
+    await setImmediate();
+  };
 }
 
 function inUse(directory: string): SetupError {
@@ -100,85 +122,5 @@ async function isAbsentOrEmpty(directory: string): Promise<boolean> {
   } catch (error) {
     if (systemCode(error) === 'ENOENT') return true;
     throw error;
-  }
-}
-
-function shardTensors(tensors: readonly SyntheticTensor[], type: StoredType, limit: number): Shard[] {
-  const groups: { tensors: SyntheticTensor[]; byteLength: number }[] = [];
-  for (const tensor of tensors) {
-    const byteLength = bytesOf(tensor, type);
-    const last = groups.at(-1);
-    if (last === undefined || last.byteLength + byteLength > limit)
-      groups.push({ tensors: [tensor], byteLength });
-    else {
-      last.tensors.push(tensor);
-      last.byteLength += byteLength;
-    }
-  }
-  const pad = (value: number) => String(value).padStart(5, '0');
-  return groups.map((group, index) => ({
-    ...group,
-    name:
-      groups.length === 1
-        ? 'model.safetensors'
-        : `model-${pad(index + 1)}-of-${pad(groups.length)}.safetensors`,
-  }));
-}
-
-function bytesOf({ shape }: SyntheticTensor, type: StoredType): number {
-  return shape.reduce((product, size) => product * size, storedBytes[type]);
-}
-
-function indexOf(shards: readonly Shard[], totalBytes: number): Record<string, unknown> {
-  const entries = shards.flatMap(({ name: file, tensors }) =>
-    tensors.map(({ name }) => [name, file] as const),
-  );
-  return { metadata: { total_size: totalBytes }, weight_map: Object.fromEntries(entries) };
-}
-
-async function writeJson(path: string, value: Record<string, unknown>): Promise<void> {
-  await writeFile(path, `${JSON.stringify(value, null, 2)}\n`);
-}
-
-/** https://github.com/huggingface/safetensors#format; the header is padded with spaces so that data begin at 8 n. */
-async function writeShard(
-  path: string,
-  { tensors }: Shard,
-  type: StoredType,
-  wrote: (byteLength: number) => void,
-): Promise<void> {
-  const header: Record<string, unknown> = { __metadata__: { format: 'pt' } };
-  let end = 0;
-  for (const tensor of tensors) {
-    const begin = end;
-    end += bytesOf(tensor, type);
-    header[tensor.name] = { dtype: type.toUpperCase(), shape: tensor.shape, data_offsets: [begin, end] };
-  }
-  const text = JSON.stringify(header);
-  const padded = Buffer.from(text.padEnd(Math.ceil(text.length / 8) * 8, ' '), 'utf8');
-  const length = Buffer.alloc(8);
-  length.writeBigUInt64LE(BigInt(padded.byteLength));
-  const file = await open(path, 'wx');
-  try {
-    let position = 0;
-    for (const bytes of [length, padded]) {
-      writeFully(file.fd, bytes, position);
-      position += bytes.byteLength;
-    }
-    const chunk = type === 'f32' ? new Uint32Array(chunkBytes / 4) : new Uint16Array(chunkBytes / 2);
-    for (const tensor of tensors) {
-      const elements = bytesOf(tensor, type) / storedBytes[type];
-      for (let first = 0; first < elements; first += chunk.length) {
-        const part = chunk.subarray(0, Math.min(chunk.length, elements - first));
-        tensor.fill(part, first);
-        const bytes = new Uint8Array(part.buffer, part.byteOffset, part.byteLength);
-        writeFully(file.fd, bytes, position);
-        position += bytes.byteLength;
-        wrote(bytes.byteLength);
-        await setImmediate();
-      }
-    }
-  } finally {
-    await file.close();
   }
 }

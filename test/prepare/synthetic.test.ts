@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openCheckpoint } from '../../src/checkpoint/checkpoint.js';
-import { makeCheckpoint } from '../../src/checkpoint/synthetic.js';
+import { digestSourceFiles, sourceDigest } from '../../src/checkpoint/source-digest.js';
+import { makeCheckpoint, syntheticSourceDigest } from '../../src/checkpoint/synthetic.js';
 import { syntheticShapes, syntheticTensors } from '../../src/checkpoint/synthetic-opt.js';
 import { referenceForward } from './opt-reference.js';
 
@@ -98,6 +99,14 @@ test('large models are sharded, and their bytes are those of one file', async ()
     expect(Buffer.compare(bytes, await one.readTensor(tensor))).toBe(0);
   }
   await Promise.all([one.close(), many.close()]);
+
+  for (const [directory, shardBytes] of [
+    [whole, undefined],
+    [sharded, 1_000_000],
+  ] as const) {
+    const written = await digestSourceFiles(directory, await readdir(directory), { cacheDirectory: null });
+    expect(await syntheticSourceDigest({ ...options, shardBytes })).toBe(sourceDigest(written));
+  }
 });
 
 test('the named shapes have the published numbers of parameters', () => {

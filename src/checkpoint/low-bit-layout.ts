@@ -10,6 +10,9 @@ export const directionUnit = 16;
 /** Of a direction's elements, Int16; larger ones would leave sums over wide models beyond 2^53. */
 export const largestDirectionElement = 8191;
 
+/** Most inputs of a copy; the CPU kernels unpack a row into room of their own. */
+export const largestLowBitInputs = 65_536;
+
 /** A part of a copy: bytes from its begin. */
 export interface LowBitSection {
   readonly byteOffset: number;
@@ -40,13 +43,16 @@ export interface LowBitLayout {
   readonly byteLength: number;
 }
 
-/** Places the sections of a copy. */
+/** Places the sections of a copy. Throws `RangeError` for more inputs or directions than kernels have room for. */
 export function lowBitLayout(
   format: LowBitFormat,
   inputs: number,
   outputs: number,
   directions: number,
 ): LowBitLayout {
+  if (inputs > largestLowBitInputs || directions > largestDirections || directions % directionUnit !== 0) {
+    throw new RangeError(`Cannot lay out a low-bit copy of ${inputs} inputs and ${directions} directions`);
+  }
   const padded = paddedInputs(inputs);
   const groups = padded / lowBitGroup;
   const recordFloats = directions > 0 ? 8 : 4;

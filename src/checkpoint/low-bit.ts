@@ -148,13 +148,11 @@ export function roundEven(value: number): number {
   return value + shift - shift;
 }
 
-/** The least binary32 number that is not below a non-negative binary64 one; at most the largest finite one. */
+/** The least binary32 number that is not below a non-negative binary64 one; infinity above the largest finite one. */
 export function roundedUp(value: number): number {
   const near = Math.fround(value);
-  return near >= value ? Math.min(near, largestBinary32) : nextUp(near);
+  return near >= value ? near : nextUp(near);
 }
-
-const largestBinary32 = (2 - 2 ** -23) * 2 ** 127;
 
 const words = new Uint32Array(1);
 const floats = new Float32Array(words.buffer);

@@ -4,6 +4,7 @@ import { openOracle } from '../../src/backend/oracle/open-oracle.js';
 import { attentionGroups } from './contract/attention-cases.js';
 import { type CaseGroup, type ContractCase, placed } from './contract/case.js';
 import { CaseRandom } from './contract/case-random.js';
+import { certifyGroups } from './contract/certify-cases.js';
 import { elementwiseGroups } from './contract/elementwise-cases.js';
 import { kvOverflowContract } from './contract/kv-overflow.js';
 import { linearGroups } from './contract/linear-cases.js';
@@ -35,6 +36,7 @@ export function contractGroups(): CaseGroup[] {
     ...quantisedGroups(),
     ...elementwiseGroups(),
     ...attentionGroups(),
+    ...certifyGroups(),
   ];
 }
 

@@ -5,6 +5,7 @@ import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
 import { storageError, syncDirectory } from '../base/atomic-file.js';
 import { InputError, TamperedError } from '../base/errors.js';
+import { failureReason } from '../base/failure-reason.js';
 import { archiveStream, type Members, mostArchiveBytes } from './archive-container.js';
 
 /** A written archive. */
@@ -79,10 +80,9 @@ export async function readArchiveFile(path: string): Promise<Buffer> {
     return bytes[0] === 0x1f && bytes[1] === 0x8b ? await unwrapped(bytes, path) : bytes;
   } catch (cause) {
     if (cause instanceof InputError || cause instanceof TamperedError) throw cause;
-    const reason = cause instanceof Error ? cause.message : String(cause);
     throw new InputError(
       'unreadable-file',
-      `Cannot read the archive "${path}": ${reason}`,
+      `Cannot read the archive "${path}": ${failureReason(cause)}`,
       { path },
       { cause },
     );

@@ -1,6 +1,7 @@
 import { sha256Hex } from '../base/digest.js';
 import { TamperedError } from '../base/errors.js';
 import { type Members, memberNames } from './archive-container.js';
+import { runFiles } from './record-format.js';
 
 /**
  * What an archive holds, and nothing else (docs/formats/lab-archive.md): the run, an A/A run of the same protocol under
@@ -22,7 +23,8 @@ export const noisePrefix = 'aa/';
 export const attemptPrefix = (number: number): string => `attempts/${number}/`;
 
 const partFiles: readonly string[] = [archiveFiles.protocol, archiveFiles.manifest, archiveFiles.records];
-const attemptName = /^(attempts\/([1-9]\d{0,3})\/)([^/]+)$/;
+const attemptName = /^(attempts\/([1-9]\d{0,3})\/)(.+)$/;
+const supersededName = /^superseded\/[1-9]\d{0,3}\.yaml$/;
 const attachmentName = /^attachments\/[^/]+$/;
 
 export interface Layout {
@@ -41,8 +43,8 @@ export function archiveLayout(members: Members): Layout {
   const attachments: string[] = [];
   for (const name of memberNames(members)) {
     const attempt = attemptName.exec(name);
-    if (attempt !== null && partFiles.includes(attempt[3]!)) attempts.add(Number(attempt[2]));
-    else if (name.startsWith(noisePrefix) && partFiles.includes(name.slice(noisePrefix.length))) noise = true;
+    if (attempt !== null && isOfPart(attempt[3]!)) attempts.add(Number(attempt[2]));
+    else if (name.startsWith(noisePrefix) && isOfPart(name.slice(noisePrefix.length))) noise = true;
     else if (attachmentName.test(name)) attachments.push(name);
     else if (!isOwn(name)) throw unknown(name);
   }
@@ -52,9 +54,21 @@ export function archiveLayout(members: Members): Layout {
     ...(noise ? [noisePrefix] : []),
     ...Array.from({ length: count }, (_, index) => attemptPrefix(index + 1)),
   ];
-  for (const prefix of prefixes) for (const file of partFiles) member(members, prefix + file);
+  for (const prefix of prefixes) {
+    for (const file of partFiles) member(members, prefix + file);
+    // Numbered without gaps, so that a part has all of its own
+    for (let number = 1; number <= supersededMembers(members, prefix).length; number++)
+      member(members, prefix + runFiles.superseded(number));
+  }
   for (const file of [archiveFiles.receipt, archiveFiles.crate, archiveFiles.sums]) member(members, file);
   return { prefixes, attachments };
+}
+
+/** Names of the members under a prefix that hold superseded protocols, the prefix left out. */
+export function supersededMembers(members: Members, prefix: string): string[] {
+  return memberNames(members)
+    .filter((name) => name.startsWith(prefix) && supersededName.test(name.slice(prefix.length)))
+    .map((name) => name.slice(prefix.length));
 }
 
 /** @throws TamperedError `archive-member-missing` */
@@ -104,9 +118,13 @@ export function checkSums(members: Members): void {
   );
 }
 
+function isOfPart(name: string): boolean {
+  return partFiles.includes(name) || supersededName.test(name);
+}
+
 function isOwn(name: string): boolean {
   return (
-    partFiles.includes(name) ||
+    isOfPart(name) ||
     name === archiveFiles.receipt ||
     name === archiveFiles.crate ||
     name === archiveFiles.sums

@@ -1,6 +1,6 @@
 import { sha256Hex } from '../base/digest.js';
 import type { Members } from './archive-container.js';
-import { archiveFiles, member } from './archive-layout.js';
+import { archiveFiles, member, supersededMembers } from './archive-layout.js';
 import type { ProtocolFile } from './protocol-file.js';
 import { readRun } from './read-run.js';
 import { type Manifest, type RunRecord, runFiles } from './record-format.js';
@@ -10,6 +10,8 @@ export interface RunPart {
   /** '' for the run itself, `aa/`, or `attempts/1/`. */
   readonly prefix: string;
   readonly protocol: ProtocolFile;
+  /** What it supersedes, the nearest first. */
+  readonly superseded: readonly ProtocolFile[];
   /** SHA-256 of the protocol's bytes, as they lie in the archive. */
   readonly protocolFileDigest: string;
   readonly manifest: Manifest;
@@ -22,10 +24,14 @@ export interface RunPart {
 /** Reads the part of an archive under a prefix. @throws TamperedError as `readRun`, `archive-member-missing` */
 export function readPart(members: Members, prefix: string): RunPart {
   const files = runFilesOf(members, prefix);
-  const { protocolFile, manifest, records, head } = readRun(files, prefix === '' ? 'main' : prefix);
+  const { protocolFile, superseded, manifest, records, head } = readRun(
+    files,
+    prefix === '' ? 'main' : prefix,
+  );
   return {
     prefix,
     protocol: protocolFile,
+    superseded,
     protocolFileDigest: sha256Hex(files.get(runFiles.protocol)!),
     manifest,
     manifestDigest: sha256Hex(files.get(runFiles.manifest)!),
@@ -40,6 +46,7 @@ export function runFilesOf(members: Members, prefix: string): Map<string, Uint8A
     [runFiles.protocol, member(members, prefix + archiveFiles.protocol)],
     [runFiles.manifest, member(members, prefix + archiveFiles.manifest)],
   ]);
+  for (const name of supersededMembers(members, prefix)) files.set(name, member(members, prefix + name));
   const records = member(members, prefix + archiveFiles.records);
   for (let at = 0, sequence = 1; at < records.length; sequence++) {
     const newline = records.indexOf(0x0a, at);

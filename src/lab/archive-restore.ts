@@ -6,6 +6,7 @@ import { UsageError } from '../base/errors.js';
 import type { Members } from './archive-container.js';
 import { mainPrefix } from './archive-layout.js';
 import { runFilesOf } from './archive-part.js';
+import { runFiles } from './record-format.js';
 
 /**
  * Writes the run of an archive back as the folder that it was made from, whole or not at all. The salt of its digests is
@@ -23,6 +24,7 @@ export async function restoreRun(members: Members, folder: string): Promise<numb
     neededBytes,
     fill: async (place) => {
       await makeFolders(join(place, 'records'), 'make', neededBytes);
+      if (files.has(runFiles.superseded(1))) await makeFolders(join(place, 'superseded'), 'make', 0);
       // Names are the run format's own, never the archive's
       for (const [name, bytes] of files)
         await writeFile(join(place, name), bytes, { flag: 'wx', flush: true });

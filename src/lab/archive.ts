@@ -2,6 +2,7 @@ import type { KeyObject } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { InputError, UsageError } from '../base/errors.js';
+import { failureReason } from '../base/failure-reason.js';
 import { receiptLine } from '../receipt/seal.js';
 import { type Members, memberNameProblem, mostArchiveBytes, readArchive } from './archive-container.js';
 import {
@@ -12,6 +13,7 @@ import {
   mainPrefix,
   noisePrefix,
   sumsOf,
+  supersededMembers,
 } from './archive-layout.js';
 import { readPart } from './archive-part.js';
 import { comparePart } from './audit-compare.js';
@@ -19,6 +21,7 @@ import { checkPart } from './audit-part.js';
 import { type JudgedArchive, judgePart, labStatements } from './lab-receipt.js';
 import { recordNamePattern, runFiles } from './record-format.js';
 import { roCrate } from './ro-crate.js';
+import { supersededNames } from './run-folder.js';
 
 /** What an archive is made from: folders of runs, or earlier archives, which are taken apart. */
 export interface ArchiveSources {
@@ -107,7 +110,11 @@ export async function runMembers(folder: string): Promise<Members> {
     }
     lines.push(bytes);
   }
+  const superseded: [string, Uint8Array][] = [];
+  for (const name of await supersededNames(folder))
+    superseded.push([name, await readInput(join(folder, name))]);
   return new Map([
+    ...superseded,
     [archiveFiles.protocol, await readInput(join(folder, runFiles.protocol))],
     [archiveFiles.manifest, await readInput(join(folder, runFiles.manifest))],
     [archiveFiles.records, Buffer.concat(lines)],
@@ -123,9 +130,12 @@ async function attemptsIn(path: string): Promise<Members[]> {
   const [main, ...earlier] = prefixes.map(
     (prefix) =>
       new Map(
-        [archiveFiles.protocol, archiveFiles.manifest, archiveFiles.records].map(
-          (name) => [name, members.get(prefix + name)!] as const,
-        ),
+        [
+          archiveFiles.protocol,
+          archiveFiles.manifest,
+          archiveFiles.records,
+          ...supersededMembers(members, prefix),
+        ].map((name) => [name, members.get(prefix + name)!] as const),
       ),
   );
   return [...earlier, main!];
@@ -148,8 +158,12 @@ async function readInput(path: string): Promise<Buffer> {
   try {
     return await readFile(path);
   } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new InputError('unreadable-file', `Cannot read "${path}": ${reason}`, { path }, { cause });
+    throw new InputError(
+      'unreadable-file',
+      `Cannot read "${path}": ${failureReason(cause)}`,
+      { path },
+      { cause },
+    );
   }
 }
 

@@ -4,6 +4,8 @@ import type { TrialRecord } from './record-format.js';
 export interface Episode {
   readonly prompts: readonly (readonly number[])[];
   readonly newTokens: number;
+  /** Gives the logits rows, too. */
+  readonly keepLogits: boolean;
 }
 
 /** Times of one request, ns; null where the arm does not measure them. */
@@ -18,8 +20,11 @@ export interface RequestTimes {
 /** Hears an episode as it goes, so that a run can stop at the first token that differs, and keeps what there was. */
 export interface EpisodeListener {
   begin(): void;
-  /** A new token; `logitsDigest` is null where the arm gives none. Throws where it differs from what is expected. */
-  token(request: number, tokenId: number, logitsDigest: string | null): void;
+  /**
+   * A new token; `logitsDigest` is null where the arm gives none, and `logits` is the row (base64 of little-endian binary32) where
+   * it was asked for. Throws where it differs from what is expected.
+   */
+  token(request: number, tokenId: number, logitsDigest: string | null, logits: string | null): void;
   requestEnd(request: number, finishReason: string, times: RequestTimes): void;
   end(): void;
 }
@@ -37,9 +42,14 @@ export interface ArmDriver {
   readonly setupNs: bigint;
   readonly setupMoved: Record<string, string> | null;
   readonly facts: TrialRecord['arm'];
+  /** Of the process that does the work, where it is another than this one. */
+  readonly processId: number | null;
   /** Of the process that does the work. */
   residentSetBytes(): bigint | null;
   heldBytes(): bigint | null;
+  /** Charges the recorder's room to whoever counts the arm's bytes, and gives it back; only where it is in the same process. */
+  holdRecording?(byteLength: number): void;
+  releaseRecording?(byteLength: number): void;
   runEpisode(episode: Episode, listener: EpisodeListener, signal: AbortSignal): Promise<EpisodeUsage>;
   /** Gives everything back; tells the bytes that are still held and the processes that are still there. */
   close(): Promise<{ readonly heldBytes: bigint; readonly children: number }>;

@@ -33,6 +33,12 @@ export function comparePart({ run, noise, attempts }: JudgedArchive): void {
     if (part.protocol.protocol.name !== protocol.protocol.name) {
       throw refuse(`"${part.prefix}" is of protocol "${part.protocol.protocol.name}"`);
     }
+    const known = [protocol, ...run.part.superseded].map(({ digest }) => digest);
+    if (!known.includes(part.protocol.digest)) {
+      throw refuse(
+        `"${part.prefix}" is of a protocol that this one does not supersede (${part.protocol.digest})`,
+      );
+    }
     if (seen.has(part.manifestDigest))
       throw refuse(`"${part.prefix}" is a run that the archive holds already`);
     if (Date.parse(part.manifest.startedAt) > Date.parse(run.part.manifest.startedAt)) {

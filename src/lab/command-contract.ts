@@ -18,11 +18,14 @@ const tokenSchema = z.strictObject({
   request: z.int().nonnegative(),
   tokenId: z.int().nonnegative(),
   logitsDigest: sha256Schema.optional(),
+  /** The row, where the episode asks for it: little-endian binary32 in base64. */
+  logits: z.base64().optional(),
 });
 
 const requestSchema = z.strictObject({
   tokenIds: z.array(z.int().nonnegative()),
   logitsDigests: z.array(sha256Schema).optional(),
+  logits: z.array(z.base64()).optional(),
   finishReason: z.string().min(1).max(200).optional(),
   prefillNs: decimalSchema.optional(),
   decodeNs: decimalSchema.optional(),
@@ -64,6 +67,8 @@ export const episodeSchema = z.strictObject({
   type: z.literal('episode'),
   id: z.int(),
   newTokens: z.int().min(1),
+  /** Asks for the logits rows. */
+  logits: z.literal(true).optional(),
   requests: z.array(z.strictObject({ promptIds: z.array(z.int().nonnegative()).min(1) })).min(1),
 });
 export type EpisodeLine = z.infer<typeof episodeSchema>;

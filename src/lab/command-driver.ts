@@ -45,6 +45,10 @@ class CommandDriver implements ArmDriver {
     this.facts = { ...unknownArm, ...given(ready.arm ?? {}) };
   }
 
+  get processId(): number | null {
+    return this.#child.pid;
+  }
+
   residentSetBytes(): bigint | null {
     return this.#child.memoryBytes('VmRSS');
   }
@@ -61,6 +65,7 @@ class CommandDriver implements ArmDriver {
       type: 'episode',
       id,
       newTokens: episode.newTokens,
+      ...(episode.keepLogits ? { logits: true } : {}),
       requests: episode.prompts.map((promptIds) => ({ promptIds })),
     });
     for (;;) {
@@ -73,7 +78,7 @@ class CommandDriver implements ArmDriver {
         if (seen[answer.request] === undefined)
           throw unexpected(this.#launch.arm, answer, 'a request of the episode');
         seen[answer.request]!++;
-        listener.token(answer.request, answer.tokenId, answer.logitsDigest ?? null);
+        listener.token(answer.request, answer.tokenId, answer.logitsDigest ?? null, answer.logits ?? null);
         continue;
       }
       listener.end();
@@ -102,7 +107,8 @@ class CommandDriver implements ArmDriver {
         );
       }
       request.tokenIds.slice(seen[index]).forEach((tokenId, offset) => {
-        listener.token(index, tokenId, digests[seen[index]! + offset] ?? null);
+        const place = seen[index]! + offset;
+        listener.token(index, tokenId, digests[place] ?? null, request.logits?.[place] ?? null);
       });
       listener.requestEnd(index, request.finishReason ?? 'unknown', {
         prefillNs: integer(request.prefillNs),

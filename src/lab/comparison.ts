@@ -3,6 +3,7 @@ import { trialMetric } from './metrics.js';
 import type { Protocol } from './protocol-schema.js';
 import type { TrialRecord } from './record-format.js';
 import type { Selection } from './selection.js';
+import { nominalConfidence, sequentialCriticalValues } from './statistics/group-sequential.js';
 import { type PairedEffect, pairedEffect } from './statistics/paired-effect.js';
 
 /** One metric of one arm in block order, null where it is missing; of a reference arm its own trials. */
@@ -13,7 +14,10 @@ export function armValues(selection: Selection, arm: string, metric: MetricName)
   return trials.map((trial) => (trial === null ? null : trialMetric(trial, metric)));
 }
 
-/** Compares a metric of two arms over all blocks; missing trials stay as pairs that are left out. */
+/**
+ * Compares a metric of two arms over all blocks; missing trials stay as pairs that are left out. Under a sequential rule the
+ * interval is the repeated one of the look that the blocks reach, which keeps the stated confidence over all looks.
+ */
 export function compareArms(
   protocol: Protocol,
   selection: Selection,
@@ -34,5 +38,21 @@ export function compareArms(
       againstPlace: other?.slot.position ?? 0,
     };
   });
-  return pairedEffect(pairs, protocol.arms.length, confidence, protocol.schedule.seed);
+  const { arms, schedule } = protocol;
+  const { sequential, seed } = schedule;
+  if (sequential === undefined) return pairedEffect(pairs, arms.length, confidence, seed);
+  const { looks, spending } = sequential;
+  const look = looks.indexOf(selection.blocks.length);
+  const place = look < 0 ? looks.length - 1 : look;
+  const critical = sequentialCriticalValues(confidence, looks, spending)[place]!;
+  const effect = pairedEffect(pairs, arms.length, nominalConfidence(critical), null);
+  const { interval, warnings } = effect;
+  const text = `a repeated interval: look ${place + 1} of ${looks.length}, widened so that all looks together keep ${100 * confidence} %`;
+  return {
+    ...effect,
+    interval: interval === null ? null : { ...interval, confidence },
+    // Resampling knows nothing of looks
+    bootstrap: null,
+    warnings: [...warnings, { code: 'sequential', text }],
+  };
 }

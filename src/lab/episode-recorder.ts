@@ -1,6 +1,8 @@
 import { saltedIdsDigest } from '../receipt/run-record.js';
 import type { ArmDriver, EpisodeListener, RequestTimes } from './arm-driver.js';
 import type { Difference, RequestRecord, Sample } from './record-format.js';
+import { recorderRoomBytes } from './recorder-room.js';
+import { SampleRing } from './sample-ring.js';
 
 /** Ends a trial at the first token that differs. */
 export class DifferenceFound extends Error {
@@ -16,9 +18,6 @@ export class DifferenceFound extends Error {
 /** How often memory is sampled while a trial runs. */
 const sampleEveryMs = 25;
 
-/** Bytes of a sample as it is held: three numbers and its object. */
-const sampleBytes = 64;
-
 /**
  * Keeps what an episode gives, compares it as it comes, samples memory, and counts the time that all this takes. The
  * clock of the episode begins after it has set itself up and ends before it sums up.
@@ -30,8 +29,11 @@ export class EpisodeRecorder implements EpisodeListener {
   readonly #digests: string[][];
   readonly #ends: ({ finishReason: string; times: RequestTimes } | null)[];
   readonly #promptTokens: readonly number[];
-  readonly #samples: { elapsedNs: bigint; resident: bigint | null; held: bigint | null }[] = [];
-  readonly #sampling: boolean;
+  readonly #logits: string[][];
+  /** Null with the recording off. */
+  readonly #samples: SampleRing | null;
+  readonly #deviceUsedBytes: () => number | null;
+  #holding = false;
   #timer: NodeJS.Timeout | null = null;
   #recordingNs = 0n;
   beganNs: bigint;
@@ -41,27 +43,34 @@ export class EpisodeRecorder implements EpisodeListener {
     driver: ArmDriver,
     prompts: readonly (readonly number[])[],
     expected: readonly RequestRecord[] | null,
-    sampling: boolean,
+    recording: { readonly sampling: boolean; readonly deviceUsedBytes: () => number | null },
   ) {
     this.#driver = driver;
     this.#expected = expected;
-    this.#sampling = sampling;
+    this.#samples = recording.sampling ? new SampleRing() : null;
+    this.#deviceUsedBytes = recording.deviceUsedBytes;
     this.#promptTokens = prompts.map(({ length }) => length);
     this.#tokens = prompts.map(() => []);
     this.#digests = prompts.map(() => []);
+    this.#logits = prompts.map(() => []);
     this.#ends = prompts.map(() => null);
     this.beganNs = process.hrtime.bigint();
   }
 
   begin(): void {
-    if (this.#sampling) this.#timer = setInterval(() => this.#sample(), sampleEveryMs);
+    if (this.#samples !== null) {
+      this.#driver.holdRecording?.(recorderRoomBytes);
+      this.#holding = true;
+      this.#timer = setInterval(() => this.#sample(), sampleEveryMs);
+    }
     this.beganNs = process.hrtime.bigint();
   }
 
-  token(request: number, tokenId: number, logitsDigest: string | null): void {
+  token(request: number, tokenId: number, logitsDigest: string | null, logits: string | null): void {
     const began = process.hrtime.bigint();
     const index = this.#tokens[request]!.length;
     this.#tokens[request]!.push(tokenId);
+    if (logits !== null) this.#logits[request]!.push(logits);
     if (logitsDigest !== null) {
       this.#digests[request]!.push(logitsDigest);
       const expected = this.#expected?.[request]?.logitsDigests[index];
@@ -82,10 +91,11 @@ export class EpisodeRecorder implements EpisodeListener {
 
   #sample(): void {
     const began = process.hrtime.bigint();
-    this.#samples.push({
+    this.#samples?.push({
       elapsedNs: began - this.beganNs,
-      resident: this.#driver.residentSetBytes(),
-      held: this.#driver.heldBytes(),
+      residentSetBytes: numberOf(this.#driver.residentSetBytes()),
+      heldBytes: numberOf(this.#driver.heldBytes()),
+      deviceUsedBytes: this.#deviceUsedBytes(),
     });
     this.#recordingNs += process.hrtime.bigint() - began;
   }
@@ -93,6 +103,8 @@ export class EpisodeRecorder implements EpisodeListener {
   /** Takes the last sample, outside the episode. */
   stop(): void {
     this.endedNs ??= process.hrtime.bigint();
+    if (this.#holding) this.#driver.releaseRecording?.(recorderRoomBytes);
+    this.#holding = false;
     if (this.#timer === null) return;
     clearInterval(this.#timer);
     this.#timer = null;
@@ -106,16 +118,14 @@ export class EpisodeRecorder implements EpisodeListener {
   }
 
   get recordingBytes(): number {
-    return this.#samples.length * sampleBytes;
+    return (
+      (this.#samples === null ? 0 : recorderRoomBytes) +
+      this.#logits.flat().reduce((sum, { length }) => sum + length, 0)
+    );
   }
 
   samples(): Sample[] {
-    return this.#samples.map(({ elapsedNs, resident, held }) => ({
-      elapsedNs: String(elapsedNs < 0n ? 0n : elapsedNs),
-      residentSetBytes: resident === null ? null : String(resident),
-      heldBytes: held === null ? null : String(held),
-      deviceUsedBytes: null,
-    }));
+    return this.#samples?.samples() ?? [];
   }
 
   /** Requests that gave a token or ended; an episode that was broken off has fewer than prompts. */
@@ -132,6 +142,7 @@ export class EpisodeRecorder implements EpisodeListener {
         finishReason: end?.finishReason ?? 'interrupted',
         tokenIdsDigest: saltedIdsDigest(tokens, salt),
         logitsDigests: this.#digests[index]!,
+        ...(this.#logits[index]!.length === 0 ? {} : { logits: this.#logits[index]! }),
         prefillNs: text(end?.times.prefillNs),
         decodeNs: text(end?.times.decodeNs),
         totalNs: text(end?.times.totalNs),
@@ -141,4 +152,8 @@ export class EpisodeRecorder implements EpisodeListener {
       };
     });
   }
+}
+
+function numberOf(bytes: bigint | null): number | null {
+  return bytes === null ? null : Number(bytes);
 }

@@ -5,7 +5,8 @@ import { type GateResult, judgeGates, type Verdict } from './gates.js';
 import type { MetricName } from './metric-names.js';
 import type { Protocol } from './protocol-schema.js';
 import type { Manifest, RunRecord } from './record-format.js';
-import { type Selection, selectTrials } from './selection.js';
+import type { Selection } from './selection.js';
+import { selectRun } from './sequential.js';
 import { type NoiseFloor, noiseFloor } from './statistics/noise-floor.js';
 
 /** Everything that a run says, recomputed from its records; equal records give an equal evaluation. */
@@ -36,7 +37,7 @@ export function evaluateRun(
   manifest: Manifest,
   records: readonly RunRecord[],
 ): Evaluation {
-  const selection = selectTrials(manifest, records);
+  const selection = selectRun(protocol, manifest, records);
   const gates = manifest.variant === 'aa' ? [] : judgeGates(protocol, selection);
   const noiseFloors = manifest.variant === 'aa' ? floorsOf(protocol, selection) : [];
   const measured =

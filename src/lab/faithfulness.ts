@@ -11,10 +11,17 @@ export interface Faithfulness {
   readonly positions: number;
 }
 
-/** The first difference between two results of one item, in the order in which tokens come; null where all is equal. */
+/** What is compared of a request's result. */
+export type Result = Pick<RequestRecord, 'logitsDigests' | 'tokenIdsDigest' | 'newTokens'>;
+
+/**
+ * The first difference between two results of one item, in the order in which tokens come; null where all is equal. Digests of
+ * tokens are compared where both have `oneSalt`; those of two runs differ whatever the tokens are.
+ */
 export function firstDifference(
-  expected: readonly Pick<RequestRecord, 'logitsDigests' | 'tokenIdsDigest' | 'newTokens'>[],
-  found: readonly Pick<RequestRecord, 'logitsDigests' | 'tokenIdsDigest' | 'newTokens'>[],
+  expected: readonly Result[],
+  found: readonly Result[],
+  oneSalt = true,
 ): Difference | null {
   const requests = Math.max(expected.length, found.length);
   for (let request = 0; request < requests; request++) {
@@ -46,7 +53,7 @@ export function firstDifference(
         found: String(given.newTokens),
       };
     }
-    if (wanted.tokenIdsDigest !== given.tokenIdsDigest) {
+    if (oneSalt && wanted.tokenIdsDigest !== given.tokenIdsDigest) {
       return {
         request,
         index: null,
@@ -91,7 +98,7 @@ export function faithfulnessOf(
     // Equality is transitive: what equals the base equals everything else
     for (const trial of all) {
       if (trial === base) continue;
-      const difference = relevant(firstDifference(base.requests, trial.requests), base, trial, what);
+      const difference = relevant(differenceOf(base, trial), base, trial, what);
       if (difference !== null) return different(difference, trial, base);
     }
     if (lacking !== undefined) return unmeasured(`record ${lacking.sequence} holds no digests of ${what}`);
@@ -100,6 +107,14 @@ export function faithfulnessOf(
   const silent = arms.find((name) => !selection.judged.some(({ slot }) => slot.arm === name));
   if (silent !== undefined) return unmeasured(`no trial of "${silent}" gave a result`);
   return { outcome: 'equal', reason: `${positions} positions are equal`, positions };
+}
+
+function differenceOf(base: TrialRecord, trial: TrialRecord): Difference | null {
+  return firstDifference(
+    base.requests,
+    trial.requests,
+    base.borrowed === undefined && trial.borrowed === undefined,
+  );
 }
 
 function relevant(

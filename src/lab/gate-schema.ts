@@ -9,6 +9,7 @@ const integerBound = z.string().regex(/^(0|[1-9]\d{0,29})$/, 'a decimal integer 
 const ratioBound = z
   .string()
   .regex(/^(0|[1-9]\d{0,5})\.\d{1,9}$/, 'a decimal fraction in quotes, such as "1.00"');
+const shareBound = z.string().regex(/^(0\.\d{1,9}|1\.0{1,9})$/, 'a share in quotes, such as "0.95"');
 
 export const gateFamilies = [
   'faithfulness',
@@ -41,6 +42,27 @@ export const gateSchema = z.discriminatedUnion('check', [
     family: z.literal('faithfulness'),
     check: z.literal('tokens-equal'),
     arms: z.array(arm).min(1),
+  }),
+  /** Share of new tokens, position by position, at which two arms chose the same id >= bound; across precisions. */
+  z.strictObject({
+    name: title,
+    family: z.literal('faithfulness'),
+    check: z.literal('token-parity'),
+    arm,
+    against: arm,
+    bound: shareBound,
+  }),
+  /**
+   * Relative L2 distance of the logits of `arm` from those of `against` <= bound at every position that both reached by
+   * the same tokens.
+   */
+  z.strictObject({
+    name: title,
+    family: z.literal('faithfulness'),
+    check: z.literal('relative-l2-at-most'),
+    arm,
+    against: arm,
+    bound: ratioBound,
   }),
   /** metric <= bound. */
   z.strictObject({

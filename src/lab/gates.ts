@@ -1,7 +1,9 @@
 import { armValues, compareArms } from './comparison.js';
-import { quotientText, withinShare } from './exact-bounds.js';
+import { exactFraction, quotientText, withinShare } from './exact-bounds.js';
 import { faithfulnessOf } from './faithfulness.js';
 import type { Gate, GateFamily, StatisticName } from './gate-schema.js';
+import { fractionText } from './lab-effect.js';
+import { comparePrecision } from './precision.js';
 import type { Protocol } from './protocol-schema.js';
 import type { Selection } from './selection.js';
 import type { PairedEffect } from './statistics/paired-effect.js';
@@ -62,6 +64,9 @@ function judge(gate: Gate, protocol: Protocol, selection: Selection): Judgement 
     case 'bit-equal':
     case 'tokens-equal':
       return judgeEquality(gate, protocol, selection);
+    case 'token-parity':
+    case 'relative-l2-at-most':
+      return judgePrecision(gate, selection);
     case 'at-most':
     case 'at-least':
       return judgeBound(gate, selection);
@@ -92,6 +97,38 @@ function judgeEquality(
   if (outcome === 'unmeasured') return { verdict: 'unmeasured', reason };
   if (lacking > 0) return { verdict: 'unmeasured', reason: `${lacking} blocks are missing; ${reason}` };
   return { verdict: 'pass', reason, figures: { positions: String(positions) } };
+}
+
+function judgePrecision(
+  gate: GateOf<'token-parity'> | GateOf<'relative-l2-at-most'>,
+  selection: Selection,
+): Judgement {
+  const found = comparePrecision(selection, gate.arm, gate.against);
+  if ('missing' in found) return { verdict: 'unmeasured', reason: found.missing };
+  const { tokens, equalTokens, aligned, worstRelativeL2 } = found;
+  const lacking = selection.blocks.filter((block) => block === null).length;
+  if (lacking > 0) return { verdict: 'unmeasured', reason: `${lacking} blocks are missing` };
+  if (gate.check === 'token-parity') {
+    const figures = { equal: String(equalTokens), tokens: String(tokens), bound: gate.bound };
+    const { numerator, denominator } = exactFraction(gate.bound);
+    const holds = BigInt(equalTokens) * denominator >= numerator * BigInt(tokens);
+    const text = `${equalTokens} of ${tokens} tokens are those of "${gate.against}"`;
+    return {
+      verdict: holds ? 'pass' : 'fail',
+      reason: `${text}, ${holds ? '' : 'want '}a share of at least ${gate.bound}`,
+      figures,
+    };
+  }
+  if (worstRelativeL2 === null)
+    return { verdict: 'unmeasured', reason: `"${gate.arm}" or "${gate.against}" kept no logits` };
+  const worst = Number.isFinite(worstRelativeL2) ? fractionText(worstRelativeL2) : 'not finite';
+  const figures = { worst, aligned: String(aligned), bound: gate.bound };
+  const holds = worstRelativeL2 <= Number(gate.bound);
+  return {
+    verdict: holds ? 'pass' : 'fail',
+    reason: `${worst} at the worst of ${aligned} aligned positions, ${holds ? '' : 'want '}<= ${gate.bound}`,
+    figures,
+  };
 }
 
 function judgeBound(gate: GateOf<'at-most'> | GateOf<'at-least'>, selection: Selection): Judgement {

@@ -17,7 +17,8 @@ import {
 import type { MetricName } from './metric-names.js';
 import { allArms } from './protocol-schema.js';
 import type { TrialRecord } from './record-format.js';
-import { type Selection, selectTrials } from './selection.js';
+import type { Selection } from './selection.js';
+import { selectRun } from './sequential.js';
 import { ascending, nearestRank } from './statistics/percentile.js';
 
 /** A part and what its records come to. */
@@ -39,7 +40,7 @@ export function judgePart(part: RunPart): JudgedPart {
   const { protocol, manifest, records } = part;
   return {
     part,
-    selection: selectTrials(manifest, records),
+    selection: selectRun(protocol.protocol, manifest, records),
     evaluation: evaluateRun(protocol.protocol, manifest, records),
   };
 }

@@ -1,15 +1,35 @@
 import { cpus, freemem, loadavg, totalmem } from 'node:os';
+import type { ComputeProcess } from '../backend/cuda/device-state.js';
+import type { DeviceMonitor } from './device-monitor.js';
 import type { Environment, MachineState } from './record-format.js';
 
-/** What the machine is doing besides, as far as the system tells. */
-export function machineState(): MachineState {
-  return {
+/** What the machine is doing besides, as far as the system and the driver tell. */
+export function machineState(
+  monitor: DeviceMonitor | null,
+  foreign: readonly ComputeProcess[] | null,
+): MachineState {
+  const common = {
     loadAverageThousandths: String(Math.round(loadavg()[0]! * 1000)),
     freeMemoryBytes: String(freemem()),
-    clocksMegahertz: null,
-    temperatureCelsius: null,
-    throttleReasons: null,
   };
+  if (monitor === null)
+    return { ...common, clocksMegahertz: null, temperatureCelsius: null, throttleReasons: null };
+  const state = monitor.state();
+  return {
+    ...common,
+    clocksMegahertz: decimal(state.clockMegahertz),
+    temperatureCelsius: decimal(state.temperatureCelsius),
+    throttleReasons: state.throttleReasons === null ? null : [...state.throttleReasons],
+    memoryClockMegahertz: decimal(state.memoryClockMegahertz),
+    powerMilliwatts: decimal(state.powerMilliwatts),
+    powerCapMilliwatts: decimal(state.powerCapMilliwatts),
+    deviceUsedBytes: decimal(state.usedBytes),
+    foreignProcesses: foreign?.map(({ pid, usedBytes }) => ({ pid, usedBytes: decimal(usedBytes) })) ?? null,
+  };
+}
+
+function decimal(value: number | bigint | null): string | null {
+  return value === null ? null : String(value);
 }
 
 /** What the machine is. */

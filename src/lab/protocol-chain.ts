@@ -1,6 +1,6 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { SetupError } from '../base/errors.js';
+import { SetupError, TamperedError } from '../base/errors.js';
 import { checkFrozen } from './freeze.js';
 import { type ProtocolFile, parseProtocol, protocolData } from './protocol-file.js';
 
@@ -32,13 +32,19 @@ function leaves(value: unknown, path: readonly (string | number)[] = [], found =
   return found;
 }
 
+/** A protocol and the bytes that it was read from. */
+export interface ChainLink {
+  readonly file: ProtocolFile;
+  readonly bytes: Uint8Array;
+}
+
 /**
  * The protocols that a frozen protocol supersedes, the nearest first, found by digest among the `.yaml` files of a
  * folder. Each is checked as frozen.
  * @throws SetupError `superseded-protocol-missing`; TamperedError `protocol-changed`
  */
-export async function supersededProtocols(file: ProtocolFile, folder: string): Promise<ProtocolFile[]> {
-  const chain: ProtocolFile[] = [];
+export async function supersededProtocols(file: ProtocolFile, folder: string): Promise<ChainLink[]> {
+  const chain: ChainLink[] = [];
   let wanted = file.protocol.supersedes?.digest;
   if (wanted === undefined) return chain;
   const byDigest = await frozenProtocols(folder);
@@ -51,20 +57,41 @@ export async function supersededProtocols(file: ProtocolFile, folder: string): P
         { digest: wanted, folder },
       );
     }
-    checkFrozen(earlier);
+    checkFrozen(earlier.file);
     chain.push(earlier);
-    wanted = earlier.protocol.supersedes?.digest;
+    wanted = earlier.file.protocol.supersedes?.digest;
   }
   return chain;
 }
 
+/**
+ * Checks that `earlier` is what a frozen protocol supersedes, the nearest first, whole to the first of them.
+ * @throws TamperedError `broken-protocol-chain`, or as `checkFrozen`
+ */
+export function checkProtocolChain(file: ProtocolFile, earlier: readonly ProtocolFile[]): void {
+  const refuse = (problem: string): TamperedError =>
+    new TamperedError('broken-protocol-chain', `Cannot follow what "${file.name}" supersedes: ${problem}`);
+  let wanted = file.protocol.supersedes?.digest;
+  for (const [index, link] of earlier.entries()) {
+    checkFrozen(link);
+    if (wanted === undefined)
+      throw refuse(`"${link.name}" is there, and protocol ${index} supersedes nothing`);
+    if (link.digest !== wanted) throw refuse(`"${link.name}" was frozen as ${link.digest}, want ${wanted}`);
+    wanted = link.protocol.supersedes?.digest;
+  }
+  if (wanted !== undefined) throw refuse(`the protocol that was frozen as ${wanted} is missing`);
+}
+
 /** Protocols of a folder by the digest that they were frozen with; files that are none are passed over. */
-async function frozenProtocols(folder: string): Promise<Map<string, ProtocolFile>> {
-  const found = new Map<string, ProtocolFile>();
-  for (const name of (await readdir(folder)).filter((entry) => /\.ya?ml$/.test(entry)).sort()) {
+async function frozenProtocols(folder: string): Promise<Map<string, ChainLink>> {
+  const found = new Map<string, ChainLink>();
+  for (const name of (await readdir(folder).catch(() => []))
+    .filter((entry) => /\.ya?ml$/.test(entry))
+    .sort()) {
     try {
-      const file = parseProtocol(await readFile(join(folder, name)), name);
-      if (file.protocol.frozen !== undefined) found.set(file.protocol.frozen.digest, file);
+      const bytes = await readFile(join(folder, name));
+      const file = parseProtocol(bytes, name);
+      if (file.protocol.frozen !== undefined) found.set(file.protocol.frozen.digest, { file, bytes });
     } catch {
       // another YAML file, or a draft that is not whole yet
     }

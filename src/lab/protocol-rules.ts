@@ -1,8 +1,9 @@
 import { parseByteSize } from '../base/byte-size.js';
+import { armProblems } from './arm-rules.js';
 import type { Gate } from './gate-schema.js';
 import { firstUseMetrics, isTimeMetric, processWideMetrics } from './metric-names.js';
-import type { Arm, Protocol, SessionArm } from './protocol-schema.js';
-import { orderProblem } from './schedule.js';
+import type { Arm, Protocol } from './protocol-schema.js';
+import { leastPairsOfRuntimeGate, scheduleProblems } from './schedule-rules.js';
 
 /** What a schema cannot say: rules between fields. */
 export interface RuleProblem {
@@ -10,9 +11,6 @@ export interface RuleProblem {
   readonly path: readonly (string | number)[];
   readonly problem: string;
 }
-
-/** A gate on time between arms needs at least so many pairs. */
-export const leastPairsOfRuntimeGate = 10;
 
 /** Everything that makes a protocol one whose verdict would mean nothing; empty for a good one. */
 export function checkProtocol(protocol: Protocol): RuleProblem[] {
@@ -22,82 +20,6 @@ export function checkProtocol(protocol: Protocol): RuleProblem[] {
     ...protocol.gates.flatMap((gate, index) => gateProblems(protocol, gate, index)),
     ...repeatedGates(protocol),
   ];
-}
-
-function armProblems({ arms, reference, model }: Protocol): RuleProblem[] {
-  const problems: RuleProblem[] = [];
-  const named: { arm: Arm; path: (string | number)[] }[] = [
-    ...arms.map((arm, index) => ({ arm, path: ['arms', index] })),
-    ...(reference === undefined ? [] : [{ arm: reference.arm, path: ['reference', 'arm'] }]),
-  ];
-  for (const [index, { arm, path }] of named.entries()) {
-    if (named.slice(0, index).some((earlier) => earlier.arm.name === arm.name)) {
-      problems.push({
-        code: 'protocol-invalid',
-        path: [...path, 'name'],
-        problem: `two arms are called "${arm.name}"`,
-      });
-    }
-    if (arm.kind === 'session' && model === undefined) {
-      problems.push({
-        code: 'protocol-invalid',
-        path,
-        problem: `arm "${arm.name}" runs a model, and no model is given`,
-      });
-    }
-    if (arm.kind === 'session') problems.push(...optionProblems(arm, path));
-    if (arm.kind === 'session' && arm.backend !== 'cpu' && arm.kernels !== 'auto') {
-      problems.push({
-        code: 'protocol-invalid',
-        path: [...path, 'kernels'],
-        problem: `kernels "${arm.kernels}" have no effect with backend "${arm.backend}", want "auto"`,
-      });
-    }
-  }
-  return problems;
-}
-
-/** Options that only some arms have: stated where they decide something, absent where they would not. */
-function optionProblems(arm: SessionArm, path: readonly (string | number)[]): RuleProblem[] {
-  const wanted = {
-    hostBudget: arm.backend === 'cuda',
-    retain: arm.policy === 'retention',
-    forecast: arm.policy === 'forecast',
-  } as const;
-  return (['hostBudget', 'retain', 'forecast'] as const).flatMap((option): RuleProblem[] => {
-    const given = arm[option] !== undefined;
-    if (given === wanted[option]) return [];
-    const problem = given
-      ? `"${option}" has no effect in arm "${arm.name}"`
-      : `arm "${arm.name}" does not state "${option}", want it stated`;
-    return [{ code: 'protocol-invalid', path: given ? [...path, option] : [...path], problem }];
-  });
-}
-
-function scheduleProblems({ arms, schedule, isolation }: Protocol): RuleProblem[] {
-  const problems: RuleProblem[] = [];
-  const names = arms.map(({ name }) => name);
-  if (schedule.order === 'balanced') {
-    if (arms.length > 1 && schedule.blocks % arms.length !== 0) {
-      problems.push({
-        code: 'order-unbalanced',
-        path: ['schedule', 'blocks'],
-        problem: `${schedule.blocks} blocks of ${arms.length} arms cannot be balanced, want a multiple of ${arms.length}`,
-      });
-    }
-  } else {
-    const problem = orderProblem(names, schedule.blocks, schedule.order);
-    if (problem !== null)
-      problems.push({ code: 'order-confounds-drift', path: ['schedule', 'order'], problem });
-  }
-  if (isolation === 'process-per-trial' && schedule.warmUps > 0) {
-    problems.push({
-      code: 'warm-up-without-effect',
-      path: ['schedule', 'warmUps'],
-      problem: `${schedule.warmUps} warm-ups warm nothing where each trial has a new process, want 0`,
-    });
-  }
-  return problems;
 }
 
 function gateProblems(protocol: Protocol, gate: Gate, index: number): RuleProblem[] {
@@ -123,8 +45,22 @@ function gateProblems(protocol: Protocol, gate: Gate, index: number): RuleProble
       add('protocol-invalid', 'arms', `nothing else is in group "${group}" to compare with`);
     }
   }
-  if ('arm' in gate)
-    known('arm', gate.arm, gate.check === 'ratio-at-most' ? measured : [...measured, reference]);
+  // A reference gives bits and bytes to compare with, and never times
+  const timed = 'family' in gate && (gate.family === 'runtime' || gate.family === 'useful-latency');
+  if ('arm' in gate) known('arm', gate.arm, timed ? measured : [...measured, reference]);
+  if (gate.check === 'token-parity' || gate.check === 'relative-l2-at-most') {
+    known('against', gate.against, [...measured, reference]);
+    if (gate.arm === gate.against)
+      add('protocol-invalid', 'against', 'an arm cannot be compared with itself');
+    for (const arm of armsOf(protocol, [gate.arm, gate.against])) {
+      if (keepsLogits(arm) || (gate.check === 'token-parity' && protocol.workload.includeContent)) continue;
+      add(
+        'protocol-invalid',
+        arm.name === gate.arm ? 'arm' : 'against',
+        `arm "${arm.name}" leaves nothing to compare, want "keepLogits: true" in it`,
+      );
+    }
+  }
   if ('of' in gate) known('of', gate.of, [...measured, reference]);
   if ('metric' in gate) problems.push(...metricProblems(protocol, gate, index));
   if (gate.check === 'ratio-at-most') {
@@ -177,6 +113,10 @@ function metricProblems(
     }
   }
   return problems;
+}
+
+function keepsLogits(arm: Arm): boolean {
+  return arm.kind === 'archive' || arm.keepLogits === true;
 }
 
 function fits(arm: Arm, bound: bigint | null): boolean {

@@ -2,9 +2,11 @@ import type { z } from 'zod';
 import { canonicalJson } from '../base/canonical-json.js';
 import { sha256Hex } from '../base/digest.js';
 import { TamperedError, WaybillError } from '../base/errors.js';
+import { failureReason } from '../base/failure-reason.js';
 import { parseJson } from '../base/json.js';
 import { checkFrozen } from './freeze.js';
 import { plannedSlots } from './planned-slots.js';
+import { checkProtocolChain } from './protocol-chain.js';
 import { type ProtocolFile, parseProtocol } from './protocol-file.js';
 import {
   type Manifest,
@@ -18,6 +20,8 @@ import {
 /** A run as its files say it, every digest and link checked. */
 export interface RunData {
   readonly protocolFile: ProtocolFile;
+  /** What it supersedes, the nearest first; the chain holds. */
+  readonly superseded: readonly ProtocolFile[];
   readonly manifest: Manifest;
   readonly records: readonly RunRecord[];
   /** SHA-256 of the last file of the chain. */
@@ -30,7 +34,9 @@ export interface RunData {
  * @throws TamperedError with the first thing that does not hold
  */
 export function readRun(files: ReadonlyMap<string, Uint8Array>, name: string): RunData {
-  const protocolFile = readProtocol(required(files, runFiles.protocol, name));
+  const protocolFile = readProtocol(required(files, runFiles.protocol, name), runFiles.protocol);
+  const superseded = supersededOf(files);
+  checkProtocolChain(protocolFile, superseded);
   const manifestBytes = required(files, runFiles.manifest, name);
   const manifest = readCanonical(manifestBytes, runFiles.manifest, manifestSchema);
   if (
@@ -58,7 +64,7 @@ export function readRun(files: ReadonlyMap<string, Uint8Array>, name: string): R
       `Cannot read the run "${name}": its schedule is not the one that the protocol gives`,
     );
   }
-  return { protocolFile, manifest, ...readChain(files, sha256Hex(manifestBytes)) };
+  return { protocolFile, superseded, manifest, ...readChain(files, sha256Hex(manifestBytes)) };
 }
 
 function readChain(files: ReadonlyMap<string, Uint8Array>, first: string): Pick<RunData, 'records' | 'head'> {
@@ -108,7 +114,7 @@ function readCanonical<Schema extends z.ZodType>(
   try {
     value = parseJson(bytes, path, { length: 64 * 1024 * 1024 });
   } catch (cause) {
-    throw broken(path, cause instanceof Error ? cause.message : String(cause), cause);
+    throw broken(path, failureReason(cause), cause);
   }
   const parsed = schema.safeParse(value);
   if (!parsed.success) {
@@ -120,14 +126,24 @@ function readCanonical<Schema extends z.ZodType>(
   return parsed.data;
 }
 
-function readProtocol(bytes: Uint8Array): ProtocolFile {
+function supersededOf(files: ReadonlyMap<string, Uint8Array>): ProtocolFile[] {
+  const found: ProtocolFile[] = [];
+  for (;;) {
+    const path = runFiles.superseded(found.length + 1);
+    const bytes = files.get(path);
+    if (bytes === undefined) return found;
+    found.push(readProtocol(bytes, path));
+  }
+}
+
+function readProtocol(bytes: Uint8Array, path: string): ProtocolFile {
   try {
-    const file = parseProtocol(bytes, runFiles.protocol);
+    const file = parseProtocol(bytes, path);
     checkFrozen(file);
     return file;
   } catch (error) {
     if (error instanceof TamperedError || !(error instanceof WaybillError)) throw error;
-    throw broken(runFiles.protocol, error.message, error);
+    throw broken(path, error.message, error);
   }
 }
 

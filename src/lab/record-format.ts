@@ -66,6 +66,8 @@ const requestRecordSchema = z.strictObject({
   tokenIdsDigest: sha256Schema,
   /** One a new token; empty where the arm gives none (commands may not). */
   logitsDigests: z.array(sha256Schema),
+  /** The rows themselves as little-endian binary32 in base64, one a digest; only of arms that keep them. */
+  logits: z.array(z.base64()).optional(),
   prefillNs: decimalSchema.nullable(),
   decodeNs: decimalSchema.nullable(),
   totalNs: decimalSchema.nullable(),
@@ -89,10 +91,20 @@ export const machineSchema = z.strictObject({
   /** One-minute load average in thousandths. */
   loadAverageThousandths: decimalSchema,
   freeMemoryBytes: decimalSchema,
-  /** Where the device tells; null on a CPU. */
+  /** Of the multiprocessors, where the device tells; null on a CPU. */
   clocksMegahertz: decimalSchema.nullable(),
   temperatureCelsius: decimalSchema.nullable(),
+  /** Why clocks are below what they could be; empty where nothing holds them back. */
   throttleReasons: z.array(nameSchema).nullable(),
+  memoryClockMegahertz: decimalSchema.nullable().optional(),
+  powerMilliwatts: decimalSchema.nullable().optional(),
+  powerCapMilliwatts: decimalSchema.nullable().optional(),
+  deviceUsedBytes: decimalSchema.nullable().optional(),
+  /** Processes of others that compute on the GPU: their ids and, where it is told, their bytes there. */
+  foreignProcesses: z
+    .array(z.strictObject({ pid: countSchema, usedBytes: decimalSchema.nullable() }))
+    .nullable()
+    .optional(),
 });
 export type MachineState = z.infer<typeof machineSchema>;
 
@@ -172,6 +184,16 @@ export const trialSchema = z.strictObject({
     planDigest: sha256Schema.nullable(),
     plannedBytes: decimalSchema.nullable(),
   }),
+  /** Of a reference that an archive holds: this record is a copy of that one, but for its place in the chain. */
+  borrowed: z
+    .strictObject({
+      archiveSha256: sha256Schema,
+      /** Number of the record in the archive. */
+      record: z.int().positive(),
+      /** Its slot there. */
+      slot: slotSchema,
+    })
+    .optional(),
 });
 export type TrialRecord = z.infer<typeof trialSchema>;
 
@@ -195,6 +217,8 @@ export const endedSchema = z.strictObject({
   at: zonedTimeSchema,
   status: z.enum(['completed', 'interrupted', 'failed', 'different']),
   error: errorSchema.nullable(),
+  /** Blocks after which a sequential rule ended the run, where it did before the last look. */
+  stoppedAfterBlocks: z.int().positive().optional(),
   endState: z.strictObject({
     heldBytes: decimalSchema,
     residentSetBytesBefore: decimalSchema,
@@ -214,6 +238,8 @@ export const runFiles = {
   manifest: 'manifest.json',
   /** Never archived: lets its owner confirm a guess at a prompt. */
   salt: 'salt',
+  /** The protocols that this one supersedes, the nearest first: `superseded/1.yaml` and on. */
+  superseded: (number: number): string => `superseded/${number}.yaml`,
   /** `records/000001.json` and on. */
   record: (sequence: number): string => `records/${String(sequence).padStart(6, '0')}.json`,
 } as const;

@@ -10,6 +10,7 @@ import {
 import { canonicalJson } from '../base/canonical-json.js';
 import { sha256Hex } from '../base/digest.js';
 import { InputError, UsageError } from '../base/errors.js';
+import { failureReason } from '../base/failure-reason.js';
 import { type RunData, readRun } from './read-run.js';
 import { type Manifest, manifestSchema, type RunRecord, recordSchema, runFiles } from './record-format.js';
 
@@ -38,7 +39,13 @@ export class RunFolder {
    */
   static async create(
     path: string,
-    parts: { protocol: Uint8Array; salt: string; local: string; manifest: Manifest },
+    parts: {
+      protocol: Uint8Array;
+      superseded: readonly Uint8Array[];
+      salt: string;
+      local: string;
+      manifest: Manifest;
+    },
   ): Promise<RunFolder> {
     const bytes = encode(manifestSchema.parse(parts.manifest));
     await makeFolders(path, 'make', bytes.length + parts.protocol.length);
@@ -52,11 +59,14 @@ export class RunFolder {
     }
     try {
       await mkdir(join(path, 'records'));
+      if (parts.superseded.length > 0) await mkdir(join(path, 'superseded'));
     } catch (error) {
       throw storageError(error, 'make', path, bytes.length);
     }
     await writeFileAtomic(join(path, runFiles.salt), `${parts.salt}\n`, { mode: 0o600 });
     await writeFileAtomic(join(path, 'local.json'), parts.local, { mode: 0o600 });
+    for (const [index, earlier] of parts.superseded.entries())
+      await writeFileAtomic(join(path, runFiles.superseded(index + 1)), earlier);
     await writeFileAtomic(join(path, runFiles.protocol), parts.protocol);
     await writeFileAtomic(join(path, runFiles.manifest), bytes);
     await syncDirectory(path);
@@ -102,7 +112,14 @@ export async function readRunFolder(path: string): Promise<RunData> {
   for (const name of names.filter((entry) => entry.endsWith('.json')).sort()) {
     files.set(`records/${name}`, await readBytes(join(path, 'records', name), path));
   }
+  for (const name of await supersededNames(path)) files.set(name, await readBytes(join(path, name), path));
   return readRun(files, path);
+}
+
+/** Files of superseded protocols in a run's folder, relative to it. */
+export async function supersededNames(path: string): Promise<string[]> {
+  const names = await readdir(join(path, 'superseded')).catch(() => [] as string[]);
+  return names.filter((name) => /^[1-9]\d{0,3}\.yaml$/.test(name)).map((name) => `superseded/${name}`);
 }
 
 async function readBytes(path: string, run: string): Promise<Buffer> {
@@ -114,7 +131,7 @@ async function readBytes(path: string, run: string): Promise<Buffer> {
 }
 
 function noRun(path: string, cause: unknown): InputError {
-  const reason = systemCode(cause) === 'ENOENT' ? 'it holds no whole run' : String(cause);
+  const reason = systemCode(cause) === 'ENOENT' ? 'it holds no whole run' : failureReason(cause);
   return new InputError('no-run', `Cannot read the run "${path}": ${reason}`, { path }, { cause });
 }
 

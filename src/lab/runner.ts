@@ -6,24 +6,28 @@ import { zonedTime } from '../base/clock.js';
 import { exitCodes, InputError, TamperedError, UsageError } from '../base/errors.js';
 import { parseJson } from '../base/json.js';
 import type { SessionHooks } from '../generate/session-options.js';
+import { type DeviceMonitor, openDeviceMonitor } from './device-monitor.js';
+import { DeviceWatch } from './device-watch.js';
 import { type Evaluation, evaluateRun } from './evaluation.js';
 import { weightiestExitCode } from './exit-codes.js';
 import { defaultLeaseFolder, gpuResource, type Lease, processorResources, takeLease } from './lease.js';
 import { runEnvironment } from './machine-state.js';
 import { plannedSlots } from './planned-slots.js';
-import { allArms, type Protocol } from './protocol-schema.js';
+import { type Arm, allArms, type Protocol } from './protocol-schema.js';
 import type { RunData } from './read-run.js';
 import {
   type EndedRecord,
   type Manifest,
+  type RunRecord,
   runFiles,
   runFormat,
   type Slot,
   type TrialRecord,
 } from './record-format.js';
 import { RunFolder, readRunFolder } from './run-folder.js';
-import { prepareRun, type RunSetup } from './run-setup.js';
+import { prepareRun, type RunSetup, readProtocolFile } from './run-setup.js';
 import { resumePoint, selectTrials, slotsFrom } from './selection.js';
+import { blocksBefore, selectRun, stopsAfter } from './sequential.js';
 import { type NewTrial, TrialRunner } from './trial-runner.js';
 import { itemDigest } from './workload.js';
 
@@ -42,12 +46,15 @@ export interface RunRequest {
   /** `aa`: every arm as the first, for the noise floor. */
   readonly variant?: Manifest['variant'] | undefined;
   readonly leaseFolder?: string | undefined;
+  /** Watches the GPU in place of the driver's own library. */
+  readonly monitor?: DeviceMonitor | undefined;
 }
 
 export interface ResumeRequest {
   readonly runPath: string;
   readonly model?: string | undefined;
   readonly leaseFolder?: string | undefined;
+  readonly monitor?: DeviceMonitor | undefined;
 }
 
 const localSchema = z.strictObject({ model: z.string().nullable(), folder: z.string() });
@@ -59,12 +66,11 @@ const localSchema = z.strictObject({ model: z.string().nullable(), folder: z.str
  */
 export async function runProtocol(request: RunRequest, hooks: RunHooks = {}): Promise<Evaluation> {
   const variant = request.variant ?? 'measured';
-  const setup = await prepareRun({ ...request, variant }, hooks);
-  const lease = await takeLease(
-    resourcesOf(setup.file.protocol),
-    request.leaseFolder ?? defaultLeaseFolder(),
-  );
+  const { protocol: asked } = await readProtocolFile(request.protocolPath);
+  const { lease, watch } = await reserve(asked, request);
   try {
+    // Planning opens the GPU, so it is ours by then
+    const setup = await prepareRun({ ...request, variant }, hooks);
     const salt = randomBytes(32);
     const { protocol, digest } = setup.file;
     const manifest: Manifest = {
@@ -85,13 +91,15 @@ export async function runProtocol(request: RunRequest, hooks: RunHooks = {}): Pr
     });
     const folder = await RunFolder.create(request.runPath, {
       protocol: setup.protocolBytes,
+      superseded: setup.superseded,
       salt: salt.toString('hex'),
       local,
       manifest,
     });
-    const runner = new TrialRunner(setup, salt, 0, hooks.signal ?? new AbortController().signal);
+    const signal = hooks.signal ?? new AbortController().signal;
+    const runner = new TrialRunner(setup, salt, 0, watch, signal);
     return await execute(
-      { setup, folder, runner, lease, slots: manifest.slots, manifest, earlier: [] },
+      { setup, folder, runner, lease, slots: manifest.slots, manifest, records: [] },
       hooks,
     );
   } finally {
@@ -105,11 +113,11 @@ export async function runProtocol(request: RunRequest, hooks: RunHooks = {}): Pr
  */
 export async function resumeRun(request: ResumeRequest, hooks: RunHooks = {}): Promise<Evaluation> {
   const { protocol } = (await readRunFolder(request.runPath)).protocolFile;
-  const lease = await takeLease(resourcesOf(protocol), request.leaseFolder ?? defaultLeaseFolder());
+  const { lease, watch } = await reserve(protocol, request);
   try {
     const { folder, run, salt, local } = await RunFolder.open(request.runPath);
     const { manifest, records } = run;
-    const selection = selectTrials(manifest, records);
+    const selection = selectRun(protocol, manifest, records);
     if (selection.status !== 'killed' && selection.status !== 'interrupted') {
       throw new UsageError(
         'run-ended',
@@ -133,7 +141,7 @@ export async function resumeRun(request: ResumeRequest, hooks: RunHooks = {}): P
       selection.warmUps.length,
     );
     const broken = manifest.slots[next]?.block ?? null;
-    await folder.append({
+    const resumed = await folder.append({
       format: runFormat,
       kind: 'resumed',
       at: zonedTime(Date.now()),
@@ -144,18 +152,39 @@ export async function resumeRun(request: ResumeRequest, hooks: RunHooks = {}): P
     const earlier = records.filter((record) => record.kind === 'trial');
     const processes = 1 + Math.max(-1, ...earlier.map((record) => record.process));
     const signal = hooks.signal ?? new AbortController().signal;
-    const runner = new TrialRunner(setup, Buffer.from(salt, 'hex'), processes, signal);
+    const runner = new TrialRunner(setup, Buffer.from(salt, 'hex'), processes, watch, signal);
     for (const record of selection.judged) runner.expect(record);
     const slots = slotsFrom(manifest.slots, next);
-    return await execute({ setup, folder, runner, lease, slots, manifest, earlier }, hooks);
+    return await execute(
+      { setup, folder, runner, lease, slots, manifest, records: [...records, resumed] },
+      hooks,
+    );
   } finally {
     await lease.release();
   }
 }
 
-function resourcesOf(protocol: Protocol): string[] {
-  const onGpu = allArms(protocol).some((arm) => arm.kind === 'session' && arm.backend === 'cuda');
-  return [...processorResources(), ...(onGpu ? [gpuResource()] : [])];
+/** Takes processors, and the GPU where an arm uses one, before anything is opened on them. */
+async function reserve(
+  protocol: Protocol,
+  { leaseFolder, monitor }: Pick<RunRequest, 'leaseFolder' | 'monitor'>,
+): Promise<{ lease: Lease; watch: DeviceWatch }> {
+  const onGpu = allArms(protocol).some(usesGpu);
+  const device = onGpu ? (monitor ?? (await openDeviceMonitor())) : null;
+  const resources = [...processorResources(), ...(onGpu ? [device?.resource ?? gpuResource()] : [])];
+  const lease = await takeLease(resources, leaseFolder ?? defaultLeaseFolder());
+  const watch = new DeviceWatch(device, protocol.foreignProcesses === 'fatal');
+  try {
+    watch.requireAlone();
+  } catch (error) {
+    await lease.release();
+    throw error;
+  }
+  return { lease, watch };
+}
+
+function usesGpu(arm: Arm): boolean {
+  return arm.kind === 'session' && (arm.backend === 'cuda' || arm.backend === 'auto');
 }
 
 async function prepareAgain(
@@ -173,6 +202,7 @@ async function prepareAgain(
     {
       protocolPath: join(request.runPath, runFiles.protocol),
       folder: local.data.folder,
+      chainFolder: join(request.runPath, 'superseded'),
       model: request.model ?? local.data.model ?? undefined,
       variant: manifest.variant,
     },
@@ -195,13 +225,17 @@ interface Execution {
   readonly lease: Lease;
   readonly slots: readonly Slot[];
   readonly manifest: Manifest;
-  readonly earlier: readonly TrialRecord[];
+  /** Those that are on the disk already. */
+  readonly records: readonly RunRecord[];
 }
+
+/** How the trials ended. */
+type Outcome = Pick<EndedRecord, 'status' | 'error' | 'stoppedAfterBlocks'>;
 
 async function execute(execution: Execution, hooks: RunHooks): Promise<Evaluation> {
   const { setup, folder, runner, lease } = execution;
   const residentBefore = process.memoryUsage.rss();
-  let outcome: Pick<EndedRecord, 'status' | 'error'>;
+  let outcome: Outcome;
   try {
     outcome = await runSlots(execution, hooks);
   } finally {
@@ -229,14 +263,21 @@ async function execute(execution: Execution, hooks: RunHooks): Promise<Evaluatio
 }
 
 async function runSlots(
-  { folder, runner, slots, earlier }: Execution,
+  { setup, folder, runner, slots, manifest, records: begun }: Execution,
   hooks: RunHooks,
-): Promise<Pick<EndedRecord, 'status' | 'error'>> {
+): Promise<Outcome> {
+  const { protocol } = setup.file;
+  const records = [...begun];
+  const earlier = begun.filter((record) => record.kind === 'trial');
   for (const [index, slot] of slots.entries()) {
     if (hooks.signal?.aborted === true) return { status: 'interrupted', error: null };
+    const over = index === 0 || slot.phase === 'measured' ? blocksBefore(slots.slice(index)) : null;
+    if (over !== null && stopsAfter(protocol, manifest, selectTrials(manifest, records), over))
+      return { status: 'completed', error: null, stoppedAfterBlocks: over };
     hooks.onTrial?.(slot, index, slots.length);
     const record = await runner.run(slot, attemptOf(slot, earlier));
     const written = await folder.append(record);
+    records.push(written);
     hooks.onRecord?.(record);
     if (record.status !== 'completed') return { status: record.status, error: record.error };
     if (written.kind === 'trial') runner.expect(written);

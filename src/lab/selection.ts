@@ -8,7 +8,7 @@ export type Block = ReadonlyMap<string, TrialRecord>;
 export interface Selection {
   readonly references: readonly TrialRecord[];
   readonly warmUps: readonly TrialRecord[];
-  /** By index; null where no attempt is whole. */
+  /** By index; null where no attempt is whole. Up to where a sequential rule ended the run. */
   readonly blocks: readonly (Block | null)[];
   /** Every trial that gave results, whether it counts for figures or not: all of them must be faithful. */
   readonly judged: readonly TrialRecord[];
@@ -59,7 +59,14 @@ class Walk {
     }
     if (record.kind === 'ended') {
       this.#ended = record;
-      if (record.status === 'completed' && this.#coming.length > 0) {
+      const stopped = record.stoppedAfterBlocks;
+      if (stopped !== undefined && record.status !== 'completed')
+        this.#violations.push(`${place} names a block to stop after, and does not call the run completed`);
+      if (record.status === 'completed' && stopped !== undefined) {
+        const next = this.#coming.find(({ phase }) => phase === 'measured');
+        if (next?.block !== stopped || next.position !== 0)
+          this.#violations.push(`${place} stops the run after ${stopped} blocks, which is not where it is`);
+      } else if (record.status === 'completed' && this.#coming.length > 0) {
         this.#violations.push(
           `${place} calls the run completed, and ${this.#coming.length} trials did not run`,
         );
@@ -145,7 +152,7 @@ class Walk {
     return {
       references: this.#references,
       warmUps: this.#warmUps,
-      blocks: this.#wholeBlocks(),
+      blocks: this.#wholeBlocks().slice(0, this.#ended?.stoppedAfterBlocks),
       judged: this.#judged,
       ended: this.#ended,
       status: this.#ended?.status ?? 'killed',

@@ -1,47 +1,22 @@
-import { parseByteSize } from '../base/byte-size.js';
 import { canonicalJson } from '../base/canonical-json.js';
 import { sha256Hex } from '../base/digest.js';
 import { openSession, planSession, type Session } from '../generate/session.js';
-import type { SessionOptions } from '../generate/session-options.js';
 import { processUsage } from '../memory/process-usage.js';
 import type { ArmDriver, Episode, EpisodeListener, EpisodeUsage } from './arm-driver.js';
 import { decimals } from './arm-driver.js';
+import { type ArmPlaces, armSessionOptions } from './arm-session.js';
 import type { SessionArm } from './protocol-schema.js';
 import type { TrialRecord } from './record-format.js';
-
-/** The session options that an arm states. */
-export function armSessionOptions(
-  arm: SessionArm,
-  model: string,
-): Partial<SessionOptions> & { model: string } {
-  return {
-    model,
-    policy: arm.policy,
-    backend: arm.backend,
-    kernels: arm.kernels,
-    threads: arm.threads,
-    kv: arm.kv,
-    budgetBytes: limitOf(arm.budget),
-    ...(arm.hostBudget === undefined ? {} : { hostBudgetBytes: limitOf(arm.hostBudget) }),
-    ...(arm.retain === undefined ? {} : { retain: arm.retain }),
-    ...(arm.forecast === undefined ? {} : { forecast: arm.forecast }),
-    contextPositions: arm.contextPositions,
-    prefillChunk: arm.prefillChunk,
-  };
-}
-
-function limitOf(size: string): number {
-  return size === 'none' ? Infinity : parseByteSize(size);
-}
+import { recorderRoomBytes } from './recorder-room.js';
 
 /** An arm that runs in this process: one session, kept until it is closed. */
 export async function openSessionArm(
   arm: SessionArm,
-  model: string,
+  places: ArmPlaces,
   signal: AbortSignal,
 ): Promise<ArmDriver> {
   const began = process.hrtime.bigint();
-  const plan = await planSession(armSessionOptions(arm, model), { signal });
+  const plan = await planSession(armSessionOptions(arm, places), { signal });
   const session = await openSession(plan, { signal });
   return new SessionDriver(session, process.hrtime.bigint() - began);
 }
@@ -50,6 +25,7 @@ class SessionDriver implements ArmDriver {
   readonly setupNs: bigint;
   readonly setupMoved: Record<string, string>;
   readonly facts: TrialRecord['arm'];
+  readonly processId = null;
   readonly #session: Session;
 
   constructor(session: Session, setupNs: bigint) {
@@ -66,7 +42,7 @@ class SessionDriver implements ArmDriver {
       threads: info.threads,
       policy: placement.policy,
       regime: placement.regime,
-      budgetBytes: placement.budgetBytes === null ? null : String(placement.budgetBytes),
+      budgetBytes: placement.budgetBytes === null ? null : String(placement.budgetBytes + recorderRoomBytes),
       planDigest: sha256Hex(Buffer.from(canonicalJson(placement), 'utf8')),
       plannedBytes: String(placement.totalBytes),
     };
@@ -87,9 +63,18 @@ class SessionDriver implements ArmDriver {
     listener.begin();
     for (const [request, prompt] of episode.prompts.entries()) {
       const options = { maxNewTokens: episode.newTokens, ignoreEos: true };
-      const generation = this.#session.generate([prompt], options, { signal });
+      let row: string | null = null;
+      const generation = this.#session.generate([prompt], options, {
+        signal,
+        ...(episode.keepLogits
+          ? {
+              onLogits: (_request: number, _index: number, logits: Float32Array) =>
+                (row = logitsText(logits)),
+            }
+          : {}),
+      });
       for await (const { tokenId, logitsDigest } of generation)
-        listener.token(request, tokenId, logitsDigest);
+        listener.token(request, tokenId, logitsDigest, row);
       const { times, bytes, requests, deviceReadBytes } = generation.outcome;
       listener.requestEnd(request, requests[0]!.finishReason, times);
       add(moved, bytes.moved);
@@ -112,10 +97,25 @@ class SessionDriver implements ArmDriver {
     };
   }
 
+  holdRecording(byteLength: number): void {
+    this.#session.ledger.hold('recording', byteLength);
+  }
+
+  releaseRecording(byteLength: number): void {
+    this.#session.ledger.release('recording', byteLength);
+  }
+
   async close(): Promise<{ heldBytes: bigint; children: number }> {
     await this.#session.close();
     return { heldBytes: this.heldBytes(), children: 0 };
   }
+}
+
+/** A row as little-endian binary32 in base64. */
+function logitsText(row: Float32Array): string {
+  const bytes = Buffer.alloc(4 * row.length);
+  for (const [index, value] of row.entries()) bytes.writeFloatLE(value, 4 * index);
+  return bytes.toString('base64');
 }
 
 function add(sums: Record<string, number>, more: Readonly<Record<string, number>>): void {

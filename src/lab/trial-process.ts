@@ -8,11 +8,11 @@ import { openSessionArm } from './session-driver.js';
 
 /**
  * A session arm in a process of its own, for first-use protocols: speaks the contract of external commands. Arguments:
- * the arm as JSON, the model's folder.
+ * the arm as JSON, the model's folder, the protocol's.
  */
-async function main([armText = '', model = '']: readonly string[]): Promise<void> {
+async function main([armText = '', model = '', folder = '']: readonly string[]): Promise<void> {
   const arm = JSON.parse(armText) as SessionArm; // written by the runner, from a checked protocol
-  const driver = await openSessionArm(arm, model, new AbortController().signal);
+  const driver = await openSessionArm(arm, { model, folder }, new AbortController().signal);
   say({ type: 'ready', setupMoved: driver.setupMoved, arm: driver.facts });
   for await (const line of createInterface({ input: process.stdin })) {
     const episode = episodeSchema.safeParse(parseJson(line, 'standard input'));
@@ -21,14 +21,14 @@ async function main([armText = '', model = '']: readonly string[]): Promise<void
   }
   await driver.close();
 
-  async function run({ id, newTokens, requests }: EpisodeLine): Promise<void> {
+  async function run({ id, newTokens, requests, logits }: EpisodeLine): Promise<void> {
     const results = requests.map(() => ({ tokenIds: [] as number[], logitsDigests: [] as string[] }));
     const listener = {
       begin: () => {},
-      token: (request: number, tokenId: number, logitsDigest: string | null) => {
+      token: (request: number, tokenId: number, logitsDigest: string | null, logits: string | null) => {
         results[request]!.tokenIds.push(tokenId);
         results[request]!.logitsDigests.push(logitsDigest!);
-        say({ type: 'token', id, request, tokenId, logitsDigest });
+        say({ type: 'token', id, request, tokenId, logitsDigest, ...(logits === null ? {} : { logits }) });
       },
       requestEnd: (request: number, finishReason: string, times: object) => {
         const decimal = Object.entries(times).flatMap(([name, value]: [string, bigint | bigint[] | null]) =>
@@ -40,7 +40,11 @@ async function main([armText = '', model = '']: readonly string[]): Promise<void
     };
     const prompts = requests.map(({ promptIds }) => promptIds);
     const signal = new AbortController().signal;
-    const usage: EpisodeUsage = await driver.runEpisode({ prompts, newTokens }, listener, signal);
+    const usage: EpisodeUsage = await driver.runEpisode(
+      { prompts, newTokens, keepLogits: logits === true },
+      listener,
+      signal,
+    );
     const { moved, movedRows, deviceRead, peaks } = usage;
     say({
       type: 'result',

@@ -6,6 +6,7 @@ import { writeFileAtomic } from '../base/atomic-file.js';
 import { canonicalJson } from '../base/canonical-json.js';
 import { sha256Hex } from '../base/digest.js';
 import { InputError, TamperedError } from '../base/errors.js';
+import { failureReason } from '../base/failure-reason.js';
 import { parseJson } from '../base/json.js';
 import type { Tokenizer } from '../checkpoint/tokenizer.js';
 import type { Protocol, ProtocolPrompt } from './protocol-schema.js';
@@ -113,7 +114,7 @@ async function readBytes(path: string): Promise<Buffer> {
   } catch (cause) {
     throw new InputError(
       'unreadable-file',
-      `Cannot read "${path}": ${cause instanceof Error ? cause.message : String(cause)}`,
+      `Cannot read "${path}": ${failureReason(cause)}`,
       { path },
       { cause },
     );

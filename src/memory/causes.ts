@@ -15,6 +15,8 @@ export const holdCauses = [
   'activations',
   'workspace',
   'runtime',
+  /** Samples that a lab run keeps of the session. */
+  'recording',
 ] as const;
 export type HoldCause = (typeof holdCauses)[number];
 

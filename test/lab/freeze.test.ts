@@ -76,7 +76,7 @@ describe('superseding', () => {
     await writeFile(join(folder, 'second.yml'), secondText);
     await writeFile(join(folder, 'other.yaml'), 'a: [');
     const chain = await supersededProtocols(read(thirdText), folder);
-    expect(chain.map(({ digest }) => digest)).toEqual([second.digest, first.digest]);
+    expect(chain.map(({ file }) => file.digest)).toEqual([second.digest, first.digest]);
     expect(await supersededProtocols(first, folder)).toEqual([]);
   });
 

@@ -1,6 +1,6 @@
 import type { Audit } from '../audit.js';
 import { type JudgedArchive, type JudgedPart, partSummary } from '../lab-receipt.js';
-import type { Protocol } from '../protocol-schema.js';
+import type { Arm } from '../protocol-schema.js';
 import type { Block, Cell } from './document.js';
 import { bytesText } from './figures.js';
 import { statusText } from './verdict-sections.js';
@@ -48,9 +48,25 @@ export function designSection({ part }: JudgedPart): Block[] {
   ];
 }
 
-function armText(arm: Protocol['arms'][number]): string {
+function armText(arm: Arm): string {
   if (arm.kind === 'command') return `command: ${arm.command.join(' ')}`;
-  return `policy ${arm.policy}, backend ${arm.backend} (${arm.kernels}), ${arm.threads} threads, KV ${arm.kv}, budget ${arm.budget}`;
+  if (arm.kind === 'archive') return `arm ${arm.arm} of the archive with SHA-256 ${arm.archive.sha256}`;
+  const stated = [
+    `policy ${arm.policy}`,
+    ...(arm.retain === undefined ? [] : [`retain ${arm.retain}`]),
+    ...(arm.forecast === undefined ? [] : [`forecast ${arm.forecast}`]),
+    ...(arm.profile === undefined ? [] : [`profile ${arm.profile.file}`]),
+    `backend ${arm.backend} (${arm.kernels})`,
+    ...(arm.numerics === undefined ? [] : [`${arm.numerics} numerics`]),
+    `${arm.threads} threads`,
+    `KV ${arm.kv}`,
+    `budget ${arm.budget}`,
+    ...(arm.hostBudget === undefined ? [] : [`host budget ${arm.hostBudget}`]),
+    ...(arm.model === undefined ? [] : [`model ${arm.model.path}`]),
+    ...Object.entries(arm.options ?? {}).map(([name, value]) => `${name} ${value}`),
+    ...(arm.samples ? [] : ['recording off']),
+  ];
+  return stated.join(', ');
 }
 
 /** What did not go as scheduled, and every failure, kept. */

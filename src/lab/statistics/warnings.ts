@@ -7,6 +7,7 @@ export interface Warning {
     | 'outlier'
     | 'order-effect'
     | 'order-not-separable'
-    | 'bootstrap-narrow';
+    | 'bootstrap-narrow'
+    | 'sequential';
   readonly text: string;
 }

@@ -7,6 +7,7 @@ import { compact } from './compact.as';
 import { barrier, failedBy, setThread } from './control.as';
 import { activate, add, gatedProduct, gather, rope, storeKv } from './elementwise.as';
 import { activeInputs, activeOutputs, linear } from './linear.as';
+import { certify, roundInput } from './low-bit.as';
 import { norm } from './norm.as';
 import {
   ACTIVATE,
@@ -14,6 +15,7 @@ import {
   ACTIVE_OUTPUTS,
   ADD,
   ATTENTION,
+  CERTIFY,
   COMPACT,
   GATED_PRODUCT,
   GATHER,
@@ -23,6 +25,7 @@ import {
   QUANTISED_LINEAR,
   READ_CEILING,
   ROPE,
+  ROUND_INPUT,
   STORE_KV,
   integer,
 } from './program.as';
@@ -70,6 +73,10 @@ function runOp(op: usize, index: i32): void {
       return storeKv(op, index);
     case ATTENTION:
       return attention(op, index);
+    case ROUND_INPUT:
+      return roundInput(op, index);
+    case CERTIFY:
+      return certify(op);
     case READ_CEILING:
       return readCeiling(op, index);
     default:

@@ -15,6 +15,8 @@ export const NORM: i32 = 9;
 export const ROPE: i32 = 10;
 export const STORE_KV: i32 = 11;
 export const ATTENTION: i32 = 12;
+export const ROUND_INPUT: i32 = 30;
+export const CERTIFY: i32 = 31;
 export const QUANTISED_LINEAR: i32 = 20;
 
 /** No op of a model: bench/wasm-kernels.mjs alone asks for it. */

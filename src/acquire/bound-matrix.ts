@@ -1,6 +1,9 @@
-import type { LinearOp, Matrix } from '../backend/ops.js';
+import type { LinearOp, Matrix, QuantisedLinearOp } from '../backend/ops.js';
+import { type QuantisedType, quantisedLayout } from '../base/quantised-type.js';
+import { storedBytes } from '../base/stored-type.js';
 import type { MatrixDescription } from '../checkpoint/model-description.js';
 import { type Span, subspan } from '../memory/buffers.js';
+import type { WeightRegion } from './executor.js';
 import type { Piece } from './pieces.js';
 import type { PlacedMatrix } from './placement.js';
 import type { LinearRequest } from './weight-source.js';
@@ -14,6 +17,8 @@ export interface BoundMatrix {
   /** The whole matrix where it is resident, else null. */
   readonly resident: Span | null;
   readonly bias: Span | null;
+  /** Mirrored in the checkpoint's own layout, outputs first: its pieces are runs of each output's row. */
+  readonly strided: boolean;
 }
 
 /** Describes stored rows to an op. */
@@ -42,12 +47,48 @@ export function linearOp(matrix: BoundMatrix, request: LinearRequest, span: Span
   };
 }
 
+/** The whole product with a quantised matrix, held as `quantisedLayout` has it. */
+export function quantisedOp(
+  matrix: BoundMatrix,
+  request: LinearRequest,
+  span: Span,
+  type: QuantisedType,
+): QuantisedLinearOp {
+  const { inputs, outputs } = matrix.description;
+  const { codeBytes, scalesOffset, scaleBytes } = quantisedLayout(type, inputs, outputs);
+  return {
+    kind: 'quantised-linear',
+    rows: request.rows,
+    x: request.x,
+    inputs,
+    outputs,
+    type,
+    codes: subspan(span, 0, codeBytes),
+    scales: subspan(span, scalesOffset, scaleBytes),
+    out: request.out,
+    bias: matrix.bias,
+    residual: request.residual,
+  };
+}
+
 /** The part of the product that one piece serves; pieces in order give the bits of the whole. */
 export function pieceOp(matrix: BoundMatrix, request: LinearRequest, span: Span, piece: Piece): LinearOp {
   const whole = linearOp(matrix, request, span);
   const { rowBegin, rowEnd } = piece;
+  const last = rowEnd === matrix.description.inputs;
+  if (matrix.strided) {
+    const { type } = matrix.description;
+    return {
+      ...whole,
+      inputBegin: rowBegin,
+      inputEnd: rowEnd,
+      matrix: { span, type, layout: 'output-major', rowStride: rowEnd - rowBegin },
+      continues: rowBegin > 0,
+      bias: last ? whole.bias : null,
+      residual: last ? whole.residual : null,
+    };
+  }
   if (matrix.description.layout === 'input-major') {
-    const last = rowEnd === matrix.description.inputs;
     return {
       ...whole,
       inputBegin: rowBegin,
@@ -64,4 +105,21 @@ export function pieceOp(matrix: BoundMatrix, request: LinearRequest, span: Span,
     outOffset: rowBegin,
     bias: whole.bias === null ? null : subspan(whole.bias, rowBegin * 4, outputs * 4),
   };
+}
+
+/** Where a piece comes from. */
+export function pieceRegion(
+  { description, filePosition, strided }: BoundMatrix,
+  { rowBegin, rowEnd, byteOffset }: Piece,
+  target: Span,
+): WeightRegion {
+  if (!strided) return { position: filePosition + byteOffset, target };
+  const elementBytes = storedBytes[description.type];
+  const runs = {
+    offset: rowBegin * elementBytes,
+    count: description.outputs,
+    byteLength: (rowEnd - rowBegin) * elementBytes,
+    pitch: description.inputs * elementBytes,
+  };
+  return { position: filePosition, target, runs };
 }

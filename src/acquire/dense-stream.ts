@@ -1,6 +1,6 @@
 import { DefectError } from '../base/errors.js';
 import { type Span, subspan } from '../memory/buffers.js';
-import type { BoundMatrix } from './bound-matrix.js';
+import { type BoundMatrix, pieceRegion } from './bound-matrix.js';
 import type { WeightMover } from './executor.js';
 import type { Piece } from './pieces.js';
 import type { PassKind } from './weight-source.js';
@@ -184,7 +184,7 @@ export class DenseStream {
         rows: piece.rowEnd - piece.rowBegin,
         pass: this.#readPass,
       },
-      [{ position: matrix.filePosition + piece.byteOffset, target: span }],
+      [pieceRegion(matrix, piece, span)],
     );
     read.catch(() => {}); // surfaces where the piece is taken
     this.#ready.push({ streamed, order: this.#readOrder, pass: this.#readPass, slot, span, read });

@@ -32,6 +32,7 @@ export function describePlacement(
   const predictedMsPerToken = link === undefined ? null : linkMilliseconds(moved, link, policy);
   return deepFreeze({
     policy: request.policy,
+    exact: policy.quantised === undefined,
     regime: regimeOf(arranging, arrangement),
     gated: survey.matrices.some(({ description, skippable }) => description.role === 'up' && skippable),
     budgetBytes: request.budgetBytes === Infinity ? null : request.budgetBytes,
@@ -47,6 +48,7 @@ export function describePlacement(
     moved,
     retention: plannedRetention(arranging),
     forecast: rowPathOf(policy) === 'forecast' ? (request.forecast ?? 'early') : null,
+    ...(request.streamLayout === 'strided' ? { streamLayout: 'strided' } : {}),
     notes: placementNotes(arranging, arrangement),
     predictedMsPerToken,
   } satisfies Placement);
@@ -74,6 +76,7 @@ function placeMatrix(
 ): PlacedMatrix {
   const { id, role, layer } = matrix.description;
   const pathIn = (kind: PassKind): WeightPath => {
+    if (matrix.quantised !== null) return matrix.quantised;
     if (resident.has(matrix))
       return matrix.skippable && policy.skipsZeros[kind] ? 'resident-sparse' : 'resident';
     return matrix.treatment === 'packets' ? policy.rows[kind] : 'streamed';

@@ -1,4 +1,4 @@
-import type { Backend, Transfer, TransferFile } from '../backend/backend.js';
+import type { Backend, Runs, Transfer, TransferFile } from '../backend/backend.js';
 import { ExecutionError } from '../base/errors.js';
 import type { Span } from '../memory/buffers.js';
 import type { MoveCause } from '../memory/causes.js';
@@ -8,6 +8,9 @@ import type { Ledger } from '../memory/ledger.js';
 export interface WeightRegion {
   readonly position: number; // byte offset in the weights file
   readonly target: Span;
+  /** Where it is not the weights file. */
+  readonly file?: TransferFile;
+  readonly runs?: Runs;
 }
 
 /** Why regions move. */

@@ -1,7 +1,10 @@
 import type { Backend } from '../backend/backend.js';
-import { BudgetError, InterruptedError } from '../base/errors.js';
+import { BudgetError, DefectError, InterruptedError } from '../base/errors.js';
+import type { QuantisedType } from '../base/quantised-type.js';
+import { storedBytes } from '../base/stored-type.js';
 import type { MatrixDescription, TableDescription } from '../checkpoint/model-description.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
+import type { QuantisedCopy } from '../checkpoint/quantised-copy.js';
 import { BudgetedAllocator } from '../memory/budget.js';
 import { type DeviceBuffer, type Span, spanOf, subspan } from '../memory/buffers.js';
 import type { HoldCause } from '../memory/causes.js';
@@ -33,6 +36,8 @@ export interface OpenWeightSourceOptions {
   readonly ledger: Ledger;
   /** The record of activity that the placement's hot set is chosen by. */
   readonly profile?: ActivationProfile;
+  /** The quantised matrices, where the placement holds any. */
+  readonly quantised?: QuantisedCopy;
   /** Most bytes of page-locked host memory, where the backend has a host tier; no limit where it is absent. */
   readonly hostBudgetBytes?: number;
   /** Called as resident weights land. */
@@ -109,6 +114,10 @@ class Opening {
         filePosition: prepared.tensor(matrix.id).byteOffset,
         resident: resident.get(matrix.id) ?? null,
         bias: matrix.biasId === null ? null : vectors.get(matrix.biasId)!,
+        strided:
+          placement.streamLayout === 'strided' &&
+          matrix.role === 'second' &&
+          place.paths.decode === 'streamed',
       };
       matrices.set(matrix.id, bound);
       if (place.arena === null) continue;
@@ -212,10 +221,16 @@ class Opening {
       }
       const { id, layer, bytes } = matrix.placed;
       const request = { label: id, cause: 'dense-weights', byteLength: bytes } as const;
-      const buffer = await backend.hostTier!.mirror(prepared.weightsFile, matrix.filePosition, request);
+      const [rows, columns] = prepared.tensor(id).shape as [number, number];
+      const elementBytes = storedBytes[matrix.description.type];
+      const buffer = await backend.hostTier!.mirror(
+        prepared.weightsFile,
+        matrix.filePosition,
+        request,
+        ...(matrix.strided ? [{ rows, columns, elementBytes }] : []),
+      );
       this.#mirrors.push(buffer);
       mirrors.set(matrix, spanOf(buffer));
-      const rows = prepared.tensor(id).shape[0]!;
       ledger.move('setup', bytes, rows, { layer, id, from: 'disk', to: 'host', pass: 0 });
       loaded += bytes;
       onProgress?.(loaded, total);
@@ -258,10 +273,12 @@ class Opening {
     const spans = new Map<string, Span>();
     for (const { id, layer } of matrices) {
       const { paths, bytes } = placed.get(id)!;
-      if (paths.decode !== 'resident' && paths.decode !== 'resident-sparse') continue;
+      const copy = paths.decode === 'q8' || paths.decode === 'q4' ? this.#quantised(paths.decode) : null;
+      if (copy === null && paths.decode !== 'resident' && paths.decode !== 'resident-sparse') continue;
       const span = this.#allocate(id, 'dense-weights', bytes);
       spans.set(id, span);
-      this.#loadLater(id, layer, this.#options.prepared.tensor(id).shape[0]!, span);
+      const rows = this.#options.prepared.tensor(id).shape[0]!;
+      this.#loadLater(id, layer, rows, span, copy === null ? undefined : [copy, copy.position(id)]);
     }
     return spans;
   }
@@ -361,12 +378,25 @@ class Opening {
     return { prefill, decode: same ? prefill : decode };
   }
 
-  #loadLater(id: string, layer: number | null, rows: number, target: Span): void {
-    const position = this.#options.prepared.tensor(id).byteOffset;
+  #quantised(type: QuantisedType): QuantisedCopy {
+    const copy = this.#options.quantised;
+    if (copy?.type === type) return copy;
+    throw new DefectError(`Cannot load ${type} weights: their copy is not open`);
+  }
+
+  #loadLater(
+    id: string,
+    layer: number | null,
+    rows: number,
+    target: Span,
+    from?: readonly [copy: QuantisedCopy, position: number],
+  ): void {
+    const position = from?.[1] ?? this.#options.prepared.tensor(id).byteOffset;
+    const other = from === undefined ? {} : { file: from[0].file };
     const regions: WeightRegion[] = [];
     for (let offset = 0; offset < target.byteLength; offset += loadRegionBytes) {
       const byteLength = Math.min(loadRegionBytes, target.byteLength - offset);
-      regions.push({ position: position + offset, target: subspan(target, offset, byteLength) });
+      regions.push({ ...other, position: position + offset, target: subspan(target, offset, byteLength) });
     }
     this.#loads.push({ id, layer, rows, regions });
   }

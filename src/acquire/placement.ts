@@ -1,3 +1,4 @@
+import type { QuantisedType } from '../base/quantised-type.js';
 import type { StoredType } from '../base/stored-type.js';
 import type { MatrixRole } from '../checkpoint/model-description.js';
 import type { BudgetComponent } from '../memory/budget.js';
@@ -7,9 +8,9 @@ import type { PassKind } from './weight-source.js';
 
 /**
  * How the weights of a matrix reach an op: held and read whole, held with zero rows skipped, moved whole in every pass,
- * or moved row by row for active neurons in one of several ways.
+ * or moved row by row for active neurons in one of several ways. Quantised ones are held, as other numbers.
  */
-export type WeightPath = 'resident' | 'resident-sparse' | 'streamed' | RowPath;
+export type WeightPath = 'resident' | QuantisedType | 'resident-sparse' | 'streamed' | RowPath;
 
 /** Why a matrix whose rows belong to neurons is acquired densely all the same. */
 export type DenseReason = 'dense-activation' | 'non-finite-weights';
@@ -98,6 +99,8 @@ export type Regime = 'resident' | 'A' | 'B' | 'C';
 /** Where every weight lies and how it comes: frozen, plain JSON, decided before a byte is allocated or moved. */
 export interface Placement {
   readonly policy: PolicyName;
+  /** Whether results have the bits of the checkpoint's weights. */
+  readonly exact: boolean;
   readonly regime: Regime;
   /** A gated FFN with sparse gates: `up` and `second` rows both follow the active set. */
   readonly gated: boolean;
@@ -118,6 +121,8 @@ export interface Placement {
   readonly moved: MovedPerToken;
   readonly retention: PlannedRetention | null;
   readonly forecast: ForecastTiming | null;
+  /** Set where second projections come strided, else absent. */
+  readonly streamLayout?: 'strided';
   /** Why the policy cannot help here, and what is done instead. */
   readonly notes: readonly string[];
   /** Milliseconds that the link needs for an expected decode token; null without rates. */

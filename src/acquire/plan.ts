@@ -1,5 +1,5 @@
 import { blockInputs } from '../backend/ops.js';
-import { BudgetError } from '../base/errors.js';
+import { BudgetError, UsageError } from '../base/errors.js';
 import type { ModelDescription } from '../checkpoint/model-description.js';
 import { type BudgetComponent, listComponents, requireBudget } from '../memory/budget.js';
 import type { ActivationProfile } from './activation-profile.js';
@@ -39,12 +39,20 @@ export interface PlacementRequest {
   readonly retain?: Retention;
   /** When policy `forecast` fetches its guesses; early where nothing is said. */
   readonly forecast?: ForecastTiming;
+  /**
+   * Of policy `stream` with a host tier: `strided` keeps second projections on the host as the checkpoint stores them, outputs
+   * first, so that a block of neurons is a short run out of every output's row, gathered on the way.
+   */
+  readonly streamLayout?: StreamLayout;
   readonly link?: LinkRates;
   /** False: packet rows are forgotten after their layer, and neuron rows never become resident (a control). */
   readonly keepRows?: boolean;
   /** The backend computes on a device that can read host memory (`Backend.hostTier`). */
   readonly hostTier?: boolean;
 }
+
+export const streamLayouts = ['packed', 'strided'] as const;
+export type StreamLayout = (typeof streamLayouts)[number];
 
 /** Largest piece worth having: reads of 8 MiB run at the rate of longer ones. */
 const largestPieceLimit = 8 * 1024 * 1024;
@@ -65,6 +73,7 @@ export function planPlacement(request: PlacementRequest): Placement {
   if (!Number.isSafeInteger(maxRows) || maxRows < 1) {
     throw new RangeError(`Cannot plan passes of ${maxRows} rows: a positive integer is needed`);
   }
+  if (request.streamLayout === 'strided') requireStriding(request);
   const keepRows = request.keepRows ?? true;
   const policy = policies[request.policy];
   const mayHoldAll = policy.residence === 'whole-model' || (policy.residence === 'if-all-fits' && keepRows);
@@ -96,6 +105,21 @@ export function planPlacement(request: PlacementRequest): Placement {
   const whole = fitting.find(({ choice }) => choice.wholeModel);
   const best = whole ?? chooseArrangement(fitting, arranging, expectation);
   return describePlacement(request, arranging, best, smallest.totalBytes, expectation);
+}
+
+function requireStriding({ policy, hostTier }: PlacementRequest): void {
+  if (policy !== 'stream') {
+    throw new UsageError(
+      'option-without-effect',
+      `Cannot use --stream-layout strided with policy "${policy}": only policy "stream" has a use for it`,
+      { policy },
+    );
+  }
+  if (hostTier === true) return;
+  throw new UsageError(
+    'option-without-effect',
+    'Cannot use --stream-layout strided on this backend: it reads the prepared file, which has no other layout, want --backend cuda',
+  );
 }
 
 /** Every combination worth trying; small, because matrices of a model share few sizes. */

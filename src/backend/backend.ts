@@ -7,6 +7,23 @@ export interface Transfer {
   readonly file: TransferFile;
   readonly position: number; // byte offset in the file
   readonly target: Span; // its byteLength is what is read
+  /** Set where the bytes are runs out of a mirrored matrix; `position` is then that of the whole matrix. */
+  readonly runs?: Runs;
+}
+
+/** Equal runs of bytes at equal distances in a mirror; they land one behind another. */
+export interface Runs {
+  readonly offset: number; // of the first one in the mirror
+  readonly count: number;
+  readonly byteLength: number; // of each
+  readonly pitch: number; // from one to the next; count * pitch is the mirror's length
+}
+
+/** A matrix of 2- or 4-byte elements as it lies in a file, `[rows, columns]`. */
+export interface StoredShape {
+  readonly rows: number;
+  readonly columns: number;
+  readonly elementBytes: number;
 }
 
 /** A file that holds prepared weights, opened for reading. */
@@ -32,6 +49,13 @@ export interface BackendInfo {
   readonly kernelDigest: string | null;
 }
 
+/** Bytes a second: copies from page-locked host memory, sparse rows that ops read from it, copies within the device. */
+export interface DeviceRates {
+  readonly denseBytesPerSecond: number;
+  readonly rowBytesPerSecond: number;
+  readonly deviceBytesPerSecond: number;
+}
+
 /**
  * Host memory beside a device that ops can read directly, over the link. What is mirrored there once is moved into device
  * buffers by the copy engine, without reading the file again.
@@ -39,9 +63,20 @@ export interface BackendInfo {
 export interface HostTier {
   /**
    * Reads a file region into page-locked host memory; the buffer is released like any other, and counts as host bytes.
-   * Rejects with `SetupError` `out-of-pinned-memory`, `ExecutionError` `short-read`.
+   * `transposed`: the mirror holds the transpose of the matrix that the region is, `[columns, rows]`; only transfers of
+   * `runs` take from it. Rejects with `SetupError` `out-of-pinned-memory`, `ExecutionError` `short-read`.
    */
-  mirror(file: TransferFile, position: number, request: AllocationRequest): Promise<DeviceBuffer>;
+  mirror(
+    file: TransferFile,
+    position: number,
+    request: AllocationRequest,
+    transposed?: StoredShape,
+  ): Promise<DeviceBuffer>;
+  /**
+   * Measures how fast bytes come over the link, and how fast the device copies within itself: a few milliseconds, in
+   * memory of its own that is given back. `rowBytes`: of the rows that ops read from the host.
+   */
+  measureLink?(rowBytes: number): Promise<DeviceRates>;
   /** Rows (tokens) of a pass up to which ops read a mirrored matrix once; beyond, its rows are better moved first. */
   readonly directRows: number;
 }

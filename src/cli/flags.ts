@@ -1,5 +1,6 @@
 import { Option } from '@commander-js/extra-typings';
 import { forecastTimings } from '../acquire/forecast-way.js';
+import { streamLayouts } from '../acquire/plan.js';
 import { policyNames } from '../acquire/policy.js';
 import { retainForms } from '../acquire/retain-rows.js';
 import { backendNames, numericsModes } from '../backend/open.js';
@@ -75,6 +76,11 @@ export const flags = {
       '--forecast <timing>',
       'when policy "forecast" fetches its guesses: early, late (a control)',
     ).argParser(oneOf('--forecast', forecastTimings)),
+  streamLayout: () =>
+    new Option(
+      '--stream-layout <name>',
+      'how policy "stream" finds second projections on the host: packed, strided (a control, with a GPU)',
+    ).argParser(oneOf('--stream-layout', streamLayouts)),
   backend: () =>
     new Option('--backend <name>', `where arithmetic happens: ${backendNames.join(', ')}`)
       .argParser(oneOf('--backend', backendNames))

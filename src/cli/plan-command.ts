@@ -24,6 +24,7 @@ export function planCommand() {
     .addOption(flags.retain())
     .addOption(flags.profile())
     .addOption(flags.forecast())
+    .addOption(flags.streamLayout())
     .addOption(flags.backend())
     .addOption(flags.kernels())
     .addOption(flags.numerics())
@@ -66,6 +67,8 @@ export function planCommand() {
 const pathNames: Record<WeightPath, string> = {
   resident: 'held, every row read',
   'resident-sparse': 'held, rows of zero activations skipped',
+  q8: 'held, every row read, in 8 bits: other numbers',
+  q4: 'held, every row read, in 4 bits: other numbers',
   streamed: 'streamed whole in every pass',
   packets: 'rows of active neurons alone',
   extents: 'blocks of 128 rows with an active one',

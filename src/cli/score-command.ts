@@ -24,6 +24,7 @@ export function scoreCommand() {
     .addOption(flags.retain())
     .addOption(flags.profile())
     .addOption(flags.forecast())
+    .addOption(flags.streamLayout())
     .addOption(flags.backend())
     .addOption(flags.kernels())
     .addOption(flags.numerics())

@@ -16,6 +16,7 @@ export interface SessionFlags {
   readonly retain?: string | undefined;
   readonly profile?: string | undefined;
   readonly forecast?: SessionOptions['forecast'] | undefined;
+  readonly streamLayout?: SessionOptions['streamLayout'] | undefined;
   readonly backend: SessionOptions['backend'];
   readonly kernels: SessionOptions['kernels'];
   readonly numerics?: SessionOptions['numerics'] | undefined;
@@ -72,6 +73,7 @@ export function sessionOptionsOf(
     retain: given.retain ?? null,
     profile: given.profile ?? null,
     ...(given.forecast === undefined ? {} : { forecast: given.forecast }),
+    ...(given.streamLayout === undefined ? {} : { streamLayout: given.streamLayout }),
     backend: given.backend,
     kernels: given.kernels,
     ...(given.numerics === undefined ? {} : { numerics: given.numerics }),

@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { type ForecastTiming, forecastTimings } from '../acquire/forecast-way.js';
 import type { LinkRates } from '../acquire/placement.js';
+import { type StreamLayout, streamLayouts } from '../acquire/plan.js';
 import { type PolicyName, policyNames } from '../acquire/policy.js';
 import { parseRetain, retainForms } from '../acquire/retain-rows.js';
 import {
@@ -42,6 +43,8 @@ export interface SessionOptions {
   readonly profile: string | null;
   /** Of policy `forecast`: when guesses are fetched. */
   readonly forecast: ForecastTiming;
+  /** Of policy `stream` on a GPU: `strided` rearranges the checkpoint's own layout on the way (a control). */
+  readonly streamLayout: StreamLayout;
   readonly kv: 'f16' | 'f32';
   /** Positions of a sequence; null: all that the model knows. */
   readonly contextPositions: number | null;
@@ -87,6 +90,7 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
     retain: null,
     profile: null,
     forecast: 'early',
+    streamLayout: 'packed',
     kv: 'f16',
     contextPositions: null,
     clampContext: false,
@@ -119,6 +123,7 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
   oneOf('policy', [...policyNames, 'auto']);
   oneOf('kv', ['f16', 'f32']);
   oneOf('forecast', forecastTimings);
+  oneOf('streamLayout', streamLayouts);
   const { retain } = options;
   check('retain', retain === null || parseRetain(retain) !== null, retainForms);
   if (retain === 'hot:auto' && options.profile === null) {

@@ -4,6 +4,7 @@ import { openWeightSource } from '../acquire/open.js';
 import type { OpenedWeightSource } from '../acquire/placed-source.js';
 import type { LinkRates, Placement } from '../acquire/placement.js';
 import { type PlacementRequest, planPlacement } from '../acquire/plan.js';
+import { policies } from '../acquire/policies.js';
 import { readProfile } from '../acquire/profile-file.js';
 import { parseRetain, type Retention } from '../acquire/retain-rows.js';
 import type { Backend } from '../backend/backend.js';
@@ -13,6 +14,7 @@ import { BudgetError, UsageError } from '../base/errors.js';
 import { resolveModel } from '../checkpoint/hub.js';
 import { openOrPrepare, type PreparePhase } from '../checkpoint/open-or-prepare.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
+import { openOrQuantise, type QuantisedCopy } from '../checkpoint/quantised-copy.js';
 import { openTokenizer, type Tokenizer } from '../checkpoint/tokenizer.js';
 import { BudgetedAllocator } from '../memory/budget.js';
 import { KvCache, type KvShape, kvBytes } from '../memory/kv-cache.js';
@@ -60,6 +62,8 @@ export class Session implements Engine {
   /** Bytes moved and held by opening. */
   readonly setup: LedgerTotals;
   readonly openNs: bigint;
+  /** Set where the policy computes with quantised weights: then nothing is exact. */
+  readonly quantised: QuantisedCopy | null;
   observer: OpObserver | null = null;
   readonly recorded = new RecordedPasses();
   readonly turn = new Turn();
@@ -77,6 +81,7 @@ export class Session implements Engine {
     allocator: BudgetedAllocator;
     tokenizer: Tokenizer | Error;
     openNs: bigint;
+    quantised: QuantisedCopy | null;
   }) {
     this.plan = parts.plan;
     this.model = parts.model;
@@ -89,6 +94,7 @@ export class Session implements Engine {
     this.tokenizerProblem = parts.tokenizer instanceof Error ? parts.tokenizer : null;
     this.setup = parts.ledger.totals();
     this.openNs = parts.openNs;
+    this.quantised = parts.quantised;
   }
 
   get backend(): Backend {
@@ -147,6 +153,7 @@ export class Session implements Engine {
       this.kv.close();
       for (const { label } of this.backend.overheads ?? []) this.#allocator.unreserve(label);
     } finally {
+      await this.quantised?.close();
       await closePlan(this.plan);
     }
   }
@@ -233,6 +240,7 @@ function place(
     maxRows: workspace.limits.maxRows,
     hostTier: backend.hostTier !== undefined,
     forecast: options.forecast,
+    streamLayout: options.streamLayout,
     ...(retain === null ? {} : { retain }),
     ...(profile === null ? {} : { profile }),
     ...(link === undefined ? {} : { link }),
@@ -273,6 +281,7 @@ export async function openSession(plan: SessionPlan, hooks: SessionHooks = {}): 
   const trace = hooks.onMove === undefined ? null : new MoveTrace(hooks.onMove);
   const ledger = new Ledger(trace?.record ?? null);
   const allocator = new BudgetedAllocator(backend, options.budgetBytes, ledger);
+  let quantised: QuantisedCopy | null = null;
   try {
     for (const overhead of backend.overheads ?? []) allocator.reserve(overhead);
     const workspacePlan = planWorkspace(prepared.description, {
@@ -283,12 +292,14 @@ export async function openSession(plan: SessionPlan, hooks: SessionHooks = {}): 
     });
     const workspace = openWorkspace(allocator, workspacePlan);
     const kv = new KvCache(allocator, kvShape);
+    quantised = await openQuantised(plan, hooks);
     const source = await openWeightSource({
       placement,
       backend,
       prepared,
       ledger,
       ...(plan.request.profile === undefined ? {} : { profile: plan.request.profile }),
+      ...(quantised === null ? {} : { quantised }),
       hostBudgetBytes: options.hostBudgetBytes,
       onProgress: (done, total) => hooks.onProgress?.('loading weights', done, total),
       ...(hooks.signal === undefined ? {} : { signal: hooks.signal }),
@@ -296,11 +307,37 @@ export async function openSession(plan: SessionPlan, hooks: SessionHooks = {}): 
     const model = createModel(prepared.description, source, workspace, kv, backend);
     const tokenizer = await openTokenizer(plan.directory).catch((error: Error) => error);
     const openNs = process.hrtime.bigint() - began;
-    return new Session({ plan, model, source, kv, ledger, workspace, allocator, tokenizer, openNs });
+    return new Session({
+      plan,
+      model,
+      source,
+      kv,
+      ledger,
+      workspace,
+      allocator,
+      tokenizer,
+      openNs,
+      quantised,
+    });
   } catch (error) {
+    await quantised?.close();
     await closePlan(plan); // closing the backend frees all that was allocated
     throw error;
   }
+}
+
+/** The quantised matrices of a policy that computes with them, made where that was not done. */
+async function openQuantised(
+  { prepared, placement }: SessionPlan,
+  hooks: SessionHooks,
+): Promise<QuantisedCopy | null> {
+  const type = policies[placement.policy].quantised;
+  if (type === undefined) return null;
+  return openOrQuantise(prepared, type, {
+    signal: hooks.signal,
+    onProgress: (done, total) => hooks.onProgress?.(`quantising weights to ${type}`, done, total),
+    onWait: ({ pid }) => hooks.onNote?.(`waiting for process ${pid}, which quantises the same weights`),
+  });
 }
 
 /** Plans and opens in one call. */

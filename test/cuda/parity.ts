@@ -97,6 +97,10 @@ export async function checkParity(
         await compare(`${policy}, ${budgetBytes} B`, { ...one, budgetBytes }, false);
       }
     }
+    const strided: Options = { ...base, backend: 'cuda', policy: 'stream', streamLayout: 'strided' };
+    await compare('stream strided, no limit', strided, false);
+    const budgetBytes = await minimumBudget(strided);
+    await compare(`stream strided, ${budgetBytes} B`, { ...strided, budgetBytes }, false);
     for (const policy of ['resident', 'packets', 'phase'] satisfies PolicyName[]) {
       const batch: Options = { ...base, backend: 'cuda', policy, slots: prompts.length };
       for (const prefillChunk of [1, 7, 128]) {

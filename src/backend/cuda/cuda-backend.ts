@@ -1,7 +1,16 @@
 import { ExecutionError } from '../../base/errors.js';
+import { transposeTile } from '../../checkpoint/transpose.js';
 import type { BudgetComponent } from '../../memory/budget.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
-import type { Backend, BackendInfo, HostTier, Transfer, TransferFile, TransferReport } from '../backend.js';
+import type {
+  Backend,
+  BackendInfo,
+  HostTier,
+  StoredShape,
+  Transfer,
+  TransferFile,
+  TransferReport,
+} from '../backend.js';
 import { encodePlaced } from '../encoded-program.js';
 import type { PlacedOp } from '../ops.js';
 import { BouncePool } from './bounce-pool.js';
@@ -16,8 +25,8 @@ import type { KernelModules } from './kernels.js';
 import { type KernelVariants, type LaunchFacts, largestRowsVariant, statusWords } from './launch.js';
 import { Launcher } from './launcher.js';
 import { allocatePinned, type PinnedMemory } from './pinned-memory.js';
+import { attentionScratchRows } from './plan-attention.js';
 import { planLaunches } from './plan-launches.js';
-import { attentionScratchRows } from './plan-rows.js';
 import { fallibleOps, takeFailure } from './submission-errors.js';
 
 const nonBlocking = 1;
@@ -110,7 +119,7 @@ export class CudaBackend implements Backend {
     });
     this.hostTier = {
       directRows: largestRowsVariant,
-      mirror: (file, position, request) => this.#mirror(file, position, request),
+      mirror: (...what) => this.#mirror(...what),
     };
   }
 
@@ -252,12 +261,22 @@ export class CudaBackend implements Backend {
     }
   }
 
-  async #mirror(file: TransferFile, position: number, request: AllocationRequest): Promise<DeviceBuffer> {
+  async #mirror(
+    file: TransferFile,
+    position: number,
+    request: AllocationRequest,
+    transposed?: StoredShape,
+  ): Promise<DeviceBuffer> {
     this.#begin('mirror');
     const { buffer, memory } = this.#memory.allocateMapped(request);
     try {
       const bytes = memory.bytes.subarray(0, request.byteLength);
       await this.#track(this.#transfers.readInto(file, position, bytes));
+      if (transposed !== undefined) {
+        const { rows, columns, elementBytes } = transposed;
+        const source = bytes.slice().buffer;
+        transposeTile(source, memory.bytes.buffer as ArrayBuffer, rows, columns, elementBytes);
+      }
     } catch (error) {
       this.release(buffer);
       throw error;

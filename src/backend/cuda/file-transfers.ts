@@ -1,4 +1,5 @@
-import type { Transfer, TransferFile, TransferReport } from '../backend.js';
+import { DefectError } from '../../base/errors.js';
+import type { Runs, Transfer, TransferFile, TransferReport } from '../backend.js';
 import { transferIntoMemory } from '../memory-file-transfer.js';
 import type { BouncePool } from './bounce-pool.js';
 import type { Completion } from './completion.js';
@@ -50,9 +51,18 @@ export class FileTransfers {
     let copied = false;
     enter();
     for (const one of transfers) {
-      const { file, position, target } = one.transfer;
+      const { file, position, target, runs } = one.transfer;
       requestedBytes += target.byteLength;
       if (target.byteLength === 0) continue;
+      if (runs !== undefined) {
+        const mirror = mirrors.find(file, position, runs.count * runs.pitch);
+        if (mirror === null) throw new DefectError(`Cannot copy runs to "${target.buffer.label}": no mirror`);
+        const copy = copyOfRuns(runs, mirror, one.deviceAddress);
+        const code = driver.cuMemcpy2DAsync_v2(copy, stream);
+        check(driver, 'cuMemcpy2DAsync', code, `copy weights to "${target.buffer.label}"`);
+        copied = true;
+        continue;
+      }
       const hostAddress = mirrors.find(file, position, target.byteLength);
       if (hostAddress === null) {
         unmirrored.push(one);
@@ -130,6 +140,17 @@ export class FileTransfers {
       bounce.give(memory);
     }
   }
+}
+
+const hostMemory = 1n;
+const deviceMemory = 2n;
+
+/** CUDA_MEMCPY2D of cuda.h: source x, y, kind, host, device, array, pitch; the same of the target; width, height. */
+export function copyOfRuns(runs: Runs, mirror: bigint, deviceAddress: number): BigUint64Array {
+  const { offset, count, byteLength, pitch } = runs;
+  const source = [0n, 0n, hostMemory, mirror + BigInt(offset), 0n, 0n, BigInt(pitch)];
+  const target = [0n, 0n, deviceMemory, 0n, BigInt(deviceAddress), 0n, BigInt(byteLength)];
+  return BigUint64Array.of(...source, ...target, BigInt(byteLength), BigInt(count));
 }
 
 /** A transfer whose target is known by its index alone: where the bytes go is decided by who asked. */

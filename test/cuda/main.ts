@@ -11,7 +11,8 @@ import { benchKernels, type KernelTime } from './bench-kernels.js';
 import { runDeclared, type TestCounts } from './mini-runner.js';
 import { checkNativeModel, checkNativeProducts } from './native.js';
 import { checkParity, fittingPrompts, type ParityReport } from './parity.js';
-import { type ArmTime, benchShape } from './shape-bench.js';
+import { benchShape, type ShapeReport } from './shape-bench.js';
+import { shapeNames } from './shape-model.js';
 
 /**
  * The CUDA tests, without npm: `node build/cuda-tests/test/cuda/main.js [--only PARTS] [--report FILE]`, where PARTS are some
@@ -27,6 +28,13 @@ const { values } = parseArgs({
     models: { type: 'string', default: models.join(',') },
     kv: { type: 'string', default: 'f16,f32' },
     cpu: { type: 'boolean', default: false },
+    // Of the part "shape": sizes, budgets and active shares in per cent, rounds, a checkpoint for the rivals.
+    shapes: { type: 'string', default: '2.7b' },
+    budgets: { type: 'string', default: '' },
+    shares: { type: 'string', default: '' },
+    rounds: { type: 'string', default: '4' },
+    rivals: { type: 'string' },
+    python: { type: 'string', default: 'python3' },
   },
 });
 const parts = new Set(values.only.split(','));
@@ -47,7 +55,7 @@ process.env.HF_HOME ??= home;
 const counts: TestCounts = { passed: 0, failures: [] };
 const parity: ParityReport[] = [];
 let times: KernelTime[] = [];
-let arms: ArmTime[] = [];
+let shape: ShapeReport | null = null;
 try {
   const began = process.hrtime.bigint();
   const gpu = await openCuda();
@@ -75,7 +83,28 @@ try {
     }
     await runDeclared(counts, log);
   }
-  if (parts.has('shape')) arms = await benchShape(Number(values.tokens), values.cpu, log);
+  if (parts.has('shape')) {
+    const percents = (text: string) =>
+      text
+        .split(',')
+        .filter(Boolean)
+        .map((one) => Number(one) / 100);
+    const asked = values.shapes.split(',');
+    shape = await benchShape(
+      {
+        shapes: shapeNames.filter((name) => asked.includes(name)),
+        budgets: percents(values.budgets),
+        shares: percents(values.shares),
+        promptTokens: 512,
+        tokens: Number(values.tokens),
+        rounds: Number(values.rounds),
+        withCpu: values.cpu,
+        rivals: values.rivals === undefined ? null : { checkpoint: values.rivals, python: values.python },
+      },
+      log,
+    );
+    for (const message of shape.failures) counts.failures.push({ name: 'shape', message });
+  }
   if (parts.has('parity')) {
     const kvs = values.kv.split(',').filter((kv) => kv === 'f16' || kv === 'f32');
     for (const model of values.models.split(',')) {
@@ -103,7 +132,7 @@ try {
       counts,
       parity,
       times,
-      arms,
+      shape,
     };
     await writeFile(values.report, `${JSON.stringify(report, null, 2)}\n`);
     await writeFile(`${values.report}.log`, `${lines.join('\n')}\n`);

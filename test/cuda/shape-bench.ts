@@ -1,268 +1,286 @@
-import { closeSync, mkdtempSync, openSync, rmSync, writeSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { planPlacement } from '../../src/acquire/plan.js';
-import type { PolicyName } from '../../src/acquire/policy.js';
 import type { Backend } from '../../src/backend/backend.js';
 import { openNative } from '../../src/backend/cpu/native-backend.js';
 import { openCuda } from '../../src/backend/cuda/open-cuda.js';
-import { storedBytes } from '../../src/base/stored-type.js';
-import { planWeights } from '../../src/checkpoint/prepared-layout.js';
-import type { PreparedModel, PreparedTensor } from '../../src/checkpoint/prepared-model.js';
-import { openSession, type Session } from '../../src/generate/session.js';
-import { sessionOptions } from '../../src/generate/session-options.js';
-import { kvBytes } from '../../src/memory/kv-cache.js';
-import { planWorkspace } from '../../src/model/workspace.js';
-import { describe as describeShape, optConfig } from '../acquire/support/opt-shape.js';
+import { BudgetError } from '../../src/base/errors.js';
+import { Arm, type ArmPlan, median, type PartTimes } from './shape-arm.js';
+import { type ShapeModel, type ShapeName, writeShape } from './shape-model.js';
+import { Rivals, type RivalTime } from './shape-rivals.js';
 
 const mebibyte = 1024 * 1024;
-const promptTokens = 512;
+const usualShare = 0.034;
 
-/** One arm of the shape benchmark. */
+/** What is measured; see test/cuda/main.ts for the flags. */
+export interface ShapeBenchOptions {
+  readonly shapes: readonly ShapeName[];
+  /** Budgets as shares of the weights, for `packets` and `stream`; empty: the fixed budgets of the 2.7B shape. */
+  readonly budgets: readonly number[];
+  /** Active shares beside the usual one. */
+  readonly shares: readonly number[];
+  readonly promptTokens: number;
+  readonly tokens: number;
+  readonly rounds: number;
+  readonly withCpu: boolean;
+  /** A checkpoint that transformers can load (scripts/make-checkpoint.mjs), or null for no rivals. */
+  readonly rivals: { readonly checkpoint: string; readonly python: string } | null;
+  readonly openGpu?: () => Promise<Backend>;
+}
+
+/** One arm of the shape benchmark; medians over rounds in which all arms of a group take turns. */
 export interface ArmTime {
+  readonly shape: string;
+  readonly activeShare: number;
   readonly arm: string;
   readonly regime: string;
   readonly plannedBytes: number;
+  readonly devicePeakBytes: number | null;
   readonly pinnedBytes: number;
+  readonly openMs: number;
   readonly loadGigabytesPerSecond: number;
+  /** From the first call behind loading to its first token; a whole first call, and the second one. */
+  readonly firstTokenMs: number;
+  readonly firstEpisodeMs: number;
+  readonly secondEpisodeMs: number;
   readonly prefillMs: number;
-  readonly msPerToken: number; // median, as a caller sees it
+  readonly msPerToken: number; // median of all steps, as a caller sees it
+  readonly bestMsPerToken: number;
   readonly deviceMsPerToken: number | null; // by events, passes of one submission alone
+  readonly parts: PartTimes | null;
   readonly rowsPerToken: number;
+  readonly bytesPerToken: number;
+  /** By the plan at the share of neurons that was active. */
+  readonly plannedBytesPerToken: number;
   readonly digests: readonly string[];
 }
 
-/** OPT-2.7B with random weights of the right sizes, 3.4 % of its neurons active; digests of all arms must agree. */
-export async function benchShape(
-  tokens: number,
-  withCpu: boolean,
-  log: (line: string) => void,
-): Promise<ArmTime[]> {
-  const prepared = writeShape();
-  const times: ArmTime[] = [];
-  try {
-    const arms: [string, PolicyName, number][] = [
-      ['resident', 'resident', Infinity],
-      ['resident-sparse', 'resident-sparse', Infinity],
-      ['packets 4800 MiB', 'phase', 4800 * mebibyte],
-      ['packets regime C', 'phase', 0],
-      ['stream 4800 MiB', 'stream', 4800 * mebibyte],
+export interface ShapeReport {
+  readonly arms: readonly ArmTime[];
+  readonly rivals: readonly RivalTime[];
+  readonly copyGigabytesPerSecond: number | null;
+  readonly failures: readonly string[];
+}
+
+type Log = (line: string) => void;
+
+/** Random weights in published sizes; digests of all arms of a group must agree. */
+export async function benchShape(options: ShapeBenchOptions, log: Log): Promise<ShapeReport> {
+  const arms: ArmTime[] = [];
+  const failures: string[] = [];
+  let rivalTimes: readonly RivalTime[] = [];
+  let copyRate: number | null = null;
+  for (const name of options.shapes) {
+    const model = writeShape(name);
+    try {
+      model.setActiveShare(usualShare);
+      const fixed = name === '2.7b' && options.budgets.length === 0;
+      if (fixed) {
+        const group = await runGroup(model, usualShare, usualArms, options, log);
+        arms.push(...group.times);
+        failures.push(...group.failures);
+        rivalTimes = group.rivals;
+        copyRate = group.copyRate;
+      } else {
+        for (const plans of budgetArms(model, options.budgets)) {
+          const group = await runGroup(model, usualShare, plans, { ...options, rivals: null }, log);
+          arms.push(...group.times);
+          failures.push(...group.failures);
+        }
+      }
+      for (const share of options.shares) {
+        model.setActiveShare(share);
+        const plans = fixed ? shareArms : budgetArms(model, options.budgets.slice(0, 1)).flat();
+        const quiet = { ...options, rivals: null, withCpu: false };
+        const group = await runGroup(model, share, plans, quiet, log);
+        arms.push(...group.times);
+        failures.push(...group.failures);
+      }
+    } finally {
+      model.remove();
+    }
+  }
+  for (const failure of failures) log(`FAIL ${failure}`);
+  return { arms, rivals: rivalTimes, copyGigabytesPerSecond: copyRate, failures };
+}
+
+const usualArms: readonly ArmPlan[] = [
+  { name: 'resident', policy: 'resident', budget: Infinity },
+  { name: 'resident-sparse', policy: 'resident-sparse', budget: Infinity },
+  { name: 'packets 4800 MiB', policy: 'phase', budget: 4800 * mebibyte },
+  { name: 'packets regime C', policy: 'phase', budget: 'regime C' },
+  { name: 'stream 4800 MiB', policy: 'stream', budget: 4800 * mebibyte },
+];
+
+const shareArms: readonly ArmPlan[] = [
+  { name: 'resident-sparse', policy: 'resident-sparse', budget: Infinity },
+  { name: 'packets 4800 MiB', policy: 'phase', budget: 4800 * mebibyte },
+];
+
+/** One group a budget, so that few models lie on the GPU at once. */
+function budgetArms({ weightBytes }: ShapeModel, budgets: readonly number[]): ArmPlan[][] {
+  const shares = budgets.length === 0 ? [0.4, 0.6, 0.8] : budgets;
+  return shares.map((share) => {
+    const budget = Math.floor(weightBytes * share);
+    const text = `${Math.round(share * 100)} % of weights`;
+    return [
+      { name: 'resident', policy: 'resident', budget: Infinity },
+      { name: `packets ${text}`, policy: 'phase', budget },
+      { name: `stream ${text}`, policy: 'stream', budget },
     ];
-    for (const [name, policy, budget] of arms) {
-      times.push(await runArm(name, policy, budget, await openCuda(), prepared, tokens, log));
-    }
-    if (withCpu) {
-      times.push(
-        await runArm(
-          'cpu resident',
-          'resident',
-          Infinity,
-          await openNative({ threads: 16 }),
-          prepared,
-          8,
-          log,
-        ),
-      );
-    }
-    const [first] = times;
-    for (const { arm, digests } of times) {
-      const same = digests.every((digest, index) => digest === (first!.digests[index] ?? digest));
-      log(`${same ? 'ok  ' : 'FAIL'} digests of ${arm}: ${digests.length} tokens`);
-      if (!same) process.exitCode = 1;
-    }
-  } finally {
-    closeSync(prepared.weightsFile.descriptor);
-    rmSync(prepared.directory, { recursive: true });
-  }
-  return times;
-}
-
-async function runArm(
-  arm: string,
-  policy: PolicyName,
-  budget: number,
-  backend: Backend,
-  prepared: PreparedModel,
-  tokens: number,
-  log: (line: string) => void,
-): Promise<ArmTime> {
-  const session = await open(policy, budget, backend, prepared);
-  try {
-    const { placement } = session.plan;
-    const prompt = Array.from({ length: promptTokens }, (_, index) => (index * 7919 + 11) % 50_000);
-    const run = async (count: number) => {
-      const generation = session.generate([prompt], { maxNewTokens: count, ignoreEos: true });
-      const digests: string[] = [];
-      for await (const event of generation) digests.push(event.logitsDigest);
-      return { digests, outcome: generation.outcome };
-    };
-    const first = await run(3); // warm: graphs recorded, pages touched
-    const { digests, outcome } = await run(tokens);
-    const steps = outcome.times.decodeStepNs.map((ns) => Number(ns) / 1e6).sort((a, b) => a - b);
-    const rows = outcome.bytes.movedRows['packet-rows'] / Math.max(1, steps.length);
-    const loaded = session.setup.moved.setup;
-    const time: ArmTime = {
-      arm,
-      regime: placement.regime,
-      plannedBytes: placement.totalBytes,
-      pinnedBytes: 'usage' in backend ? (backend.usage as { pinnedBytes: number }).pinnedBytes : 0,
-      loadGigabytesPerSecond: loaded / Number(session.openNs),
-      prefillMs: Number(outcome.times.prefillNs) / 1e6,
-      msPerToken: steps[steps.length >> 1]!,
-      deviceMsPerToken: await deviceTime(session, run),
-      rowsPerToken: rows,
-      digests,
-    };
-    const firstMs = Number(first.outcome.times.prefillNs) / 1e6;
-    const fastest = steps[0]!;
-    log(
-      `arm ${arm.padEnd(18)} regime ${time.regime} ${(time.plannedBytes / mebibyte).toFixed(0)} MiB planned, ${(time.pinnedBytes / mebibyte).toFixed(0)} MiB pinned, load ${time.loadGigabytesPerSecond.toFixed(2)} GB/s, prefill ${firstMs.toFixed(1)} then ${time.prefillMs.toFixed(1)} ms, ${time.msPerToken.toFixed(3)} ms a token (best ${fastest.toFixed(3)}, device ${time.deviceMsPerToken?.toFixed(3) ?? '-'}), ${rows.toFixed(0)} rows`,
-    );
-    return time;
-  } finally {
-    await session.close();
-  }
-}
-
-/** Time on the device of a decode pass that is one submission: by events around it. */
-async function deviceTime(
-  session: Session,
-  run: (count: number) => Promise<unknown>,
-): Promise<number | null> {
-  const { backend } = session;
-  if (!('measure' in backend)) return null;
-  const gpu = backend as Backend & { measure(enqueue: () => Promise<unknown>): Promise<number> };
-  const submit = gpu.submit.bind(gpu);
-  const each: number[] = [];
-  gpu.submit = async (ops) => {
-    const milliseconds = await gpu.measure(() => submit(ops));
-    if (ops.length > 200) each.push(milliseconds);
-  };
-  try {
-    await run(9);
-  } finally {
-    gpu.submit = submit;
-  }
-  const decodes = each.slice(1).sort((a, b) => a - b);
-  return decodes[decodes.length >> 1] ?? null;
-}
-
-async function open(
-  policy: PolicyName,
-  budget: number,
-  backend: Backend,
-  prepared: PreparedModel,
-): Promise<Session> {
-  const { description } = prepared;
-  const { config } = description;
-  const capacity = 640;
-  const kvShape = {
-    layers: config.layers,
-    slots: 1,
-    kvHeads: config.kvHeads,
-    headDim: config.headDim,
-    capacity,
-    type: 'f16',
-  } as const;
-  const workspace = planWorkspace(description, {
-    maxRows: promptTokens,
-    maxLogitsRows: 1,
-    capacity,
-    parallelism: backend.parallelism,
   });
-  const request = {
-    description,
-    tensor: (id: string) => prepared.tensor(id),
-    policy,
-    fixed: [
-      ...(backend.overheads ?? []),
-      { label: 'kv cache', cause: 'kv', bytes: kvBytes(kvShape) },
-      ...workspace.requests.map(({ label, cause, byteLength }) => ({ label, cause, bytes: byteLength })),
-    ] as const,
-    maxRows: promptTokens,
-    hostTier: backend.hostTier !== undefined,
-  };
-  // Regime C with nothing to spare: all dense matrices, and room for less than one second projection.
-  const dense = description.matrices
-    .filter(({ role }) => role !== 'second')
-    .reduce((sum, { id }) => sum + prepared.tensor(id).byteLength, 0);
-  const second = prepared.tensor('layers.0.second').byteLength;
-  const minimum = planPlacement({ ...request, budgetBytes: Infinity }).minimumBytes;
-  const budgetBytes = budget === 0 ? minimum + dense + Math.floor(second / 2) : budget;
-  const placement = planPlacement({ ...request, budgetBytes });
-  const options = sessionOptions({
-    model: 'opt-2.7b shape',
-    policy,
-    budgetBytes,
-    contextPositions: capacity,
-    prefillChunk: promptTokens,
-  });
-  return openSession({
-    options,
-    directory: prepared.directory,
-    prepared,
-    backend,
-    placement,
-    request: { ...request, budgetBytes },
-    kvShape,
-  } as Parameters<typeof openSession>[0]);
 }
 
-/** Random weights in the prepared layout: one block of bytes over and over, norms of 1, biases that let 3.4 % through. */
-function writeShape(): PreparedModel {
-  const shape = { hiddenSize: 2560, ffnSize: 10_240, layers: 32, heads: 32, vocabSize: 50_272 };
-  const description = describeShape(optConfig(shape), 'f16');
-  const plan = planWeights(description);
-  const directory = mkdtempSync(join(tmpdir(), 'waybill-shape-'));
-  const path = join(directory, 'weights');
-  const descriptor = openSync(path, 'w+');
-  const block = halves(32 * mebibyte);
-  const byId = new Map<string, PreparedTensor>();
-  let at = 0;
-  for (const { id, type, shape, byteOffset, byteLength } of plan.tensors) {
-    byId.set(id, { id, type, shape, byteOffset, byteLength, sha256: '', finite: true });
-    if (type === 'f32') {
-      const value = id.endsWith('.gamma') ? 1 : id.endsWith('first.bias') ? -1.82 : 0;
-      const values = new Float32Array(byteLength / storedBytes[type]).fill(value);
-      writeSync(descriptor, new Uint8Array(values.buffer), 0, byteLength, byteOffset);
-      continue;
+/** Opens all arms, lets them and the rivals take turns, then looks at each by itself. */
+async function runGroup(
+  model: ShapeModel,
+  share: number,
+  plans: readonly ArmPlan[],
+  options: ShapeBenchOptions,
+  log: Log,
+) {
+  const { promptTokens, tokens, rounds, rivals: rivalOptions } = options;
+  const opened: Arm[] = [];
+  const times: ArmTime[] = [];
+  const failures: string[] = [];
+  let rivals: Rivals | null = null;
+  let copyRate: number | null = null;
+  try {
+    for (const plan of plans) {
+      const backend = await (options.openGpu ?? openCuda)();
+      if (opened.length === 0) copyRate = await measuredCopyRate(backend, log);
+      try {
+        opened.push(await Arm.open(plan, backend, model.prepared, promptTokens));
+      } catch (error) {
+        if (!(error instanceof BudgetError)) throw error;
+        log(`arm ${model.name} ${plan.name}: refused, ${error.message}`);
+      }
     }
-    for (let done = 0; done < byteLength; ) {
-      const from = at % block.byteLength;
-      const length = Math.min(block.byteLength - from, byteLength - done);
-      writeSync(descriptor, block, from, length, byteOffset + done);
-      done += length;
-      at += length + 2 * 1013;
+    if (rivalOptions !== null) rivals = await Rivals.start(rivalOptions, comparedBytes(opened), log);
+    for (let round = 0; round < rounds; round += 1) {
+      for (const arm of opened) await arm.episode(tokens);
+      await rivals?.round(promptTokens, Math.min(tokens, 8));
     }
+    for (const arm of opened) {
+      const time = await timesOf(arm, model, share);
+      times.push(time);
+      log(lineOf(time));
+      const exact = arm.session.backend.hostTier !== undefined; // else rows kept from before save an unplanned share
+      if (exact && time.bytesPerToken !== time.plannedBytesPerToken) {
+        failures.push(
+          `${time.shape} ${time.arm}: ${time.bytesPerToken} bytes a token, the plan has ${time.plannedBytesPerToken}`,
+        );
+      }
+    }
+    if (options.withCpu) times.push(await cpuTimes(model, share, promptTokens));
+    failures.push(...digestFailures(times, log));
+    logRatios(times, rivals?.times() ?? [], copyRate, log);
+    return { times, failures, rivals: rivals?.times() ?? [], copyRate };
+  } finally {
+    rivals?.stop();
+    for (const arm of opened) await arm.close();
   }
+}
+
+/** Device bytes that offloading may use: what the arm with 4,800 MiB planned, or the largest that moves weights. */
+function comparedBytes(arms: readonly Arm[]): number {
+  const moving = arms.filter(({ session }) => session.plan.placement.regime !== 'resident');
+  return Math.max(0, ...moving.map(({ session }) => session.plan.placement.totalBytes));
+}
+
+async function measuredCopyRate(backend: Backend, log: Log): Promise<number | null> {
+  const tier = backend.hostTier;
+  if (tier?.measureLink === undefined) return null;
+  const rates = await tier.measureLink(5120);
+  const text = Object.entries(rates).map(([name, rate]) => `${name} ${(rate / 1e9).toFixed(1)} GB/s`);
+  log(`link: ${text.join(', ')}`);
+  return rates.denseBytesPerSecond / 1e9;
+}
+
+async function timesOf(arm: Arm, model: ShapeModel, share: number): Promise<ArmTime> {
+  const { placement } = arm.session.plan;
+  const [first, second = first!, ...others] = arm.episodes;
+  const warm = others.length > 0 ? [second, ...others] : [second];
+  const steps = warm.flatMap(({ stepMs }) => stepMs.slice(1));
+  const { rows, bytes } = await arm.movedPerToken();
+  const device = await arm.deviceMs();
+  const { moved } = placement;
+  const rowShare = moved.packetNeurons === 0 ? 0 : rows / moved.packetNeurons;
+  const usage = arm.gpu?.usage;
   return {
-    directory,
-    description,
-    manifestDigest: '',
-    sourceDigest: '',
-    sourceFiles: [],
-    weightsFile: { path, descriptor, byteLength: plan.byteLength },
-    tensor: (id) => byId.get(id)!,
-    close: async () => {}, // several arms share it
+    shape: model.name,
+    activeShare: share,
+    arm: arm.plan.name,
+    regime: placement.regime,
+    plannedBytes: placement.totalBytes,
+    devicePeakBytes: usage?.devicePeakBytes ?? null,
+    pinnedBytes: usage?.pinnedBytes ?? 0,
+    openMs: arm.openMs,
+    loadGigabytesPerSecond: arm.loadRate / 1e9,
+    firstTokenMs: first!.firstTokenMs,
+    firstEpisodeMs: first!.totalMs,
+    secondEpisodeMs: second.totalMs,
+    prefillMs: median(warm.map(({ prefillMs }) => prefillMs)),
+    msPerToken: median(steps),
+    bestMsPerToken: Math.min(...steps),
+    deviceMsPerToken: device?.ms ?? null,
+    parts: device === null ? null : await arm.partTimes(device.ops),
+    rowsPerToken: rows,
+    bytesPerToken: bytes,
+    plannedBytesPerToken:
+      moved.denseDecodeBytes + moved.embeddingBytes + Math.round(moved.packetBytesAtFullActivity * rowShare),
+    digests: first!.digests,
   };
 }
 
-/** Uniform in +-0.034: variance 1 / 2560. */
-function halves(byteLength: number): Uint8Array {
-  const values = new Uint16Array(byteLength / 2);
-  let state = 12345;
-  for (let index = 0; index < values.length; index += 1) {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    // The top bits: the low ones of such a generator repeat within a row.
-    const magnitude = ((state >>> 9) & 0x3fffff) / 2 ** 22;
-    values[index] = toHalf(magnitude * 0.0342) | ((state >>> 31) << 15);
+/** The same prompt on the CPU of this host: its digests are what the GPU must give. */
+async function cpuTimes(model: ShapeModel, share: number, promptTokens: number): Promise<ArmTime> {
+  const plan = { name: 'cpu resident', policy: 'resident', budget: Infinity } as const;
+  const backend = await openNative({ threads: 16 });
+  const arm = await Arm.open(plan, backend, model.prepared, promptTokens);
+  try {
+    await arm.episode(8);
+    return await timesOf(arm, model, share);
+  } finally {
+    await arm.close();
   }
-  return new Uint8Array(values.buffer);
 }
 
-/** Positive normal numbers, truncated; smaller ones become zero. */
-function toHalf(value: number): number {
-  if (value < 2 ** -14) return 0;
-  const exponent = Math.floor(Math.log2(value));
-  return ((exponent + 15) << 10) | Math.floor((value / 2 ** exponent - 1) * 1024);
+function digestFailures(times: readonly ArmTime[], log: Log): string[] {
+  const [first] = times;
+  const failures: string[] = [];
+  for (const { shape, arm, digests } of times) {
+    const wrong = digests.findIndex((digest, index) => digest !== (first!.digests[index] ?? digest));
+    if (wrong < 0) log(`ok   ${shape} digests of ${arm}: ${digests.length} tokens`);
+    else failures.push(`${shape} ${arm}: token ${wrong} has another digest than ${first!.arm}`);
+  }
+  return failures;
+}
+
+function lineOf(time: ArmTime): string {
+  const ms = (value: number | null, digits = 3) => (value === null ? '-' : value.toFixed(digits));
+  const { parts } = time;
+  const byPart =
+    parts === null
+      ? ''
+      : `; attention ${ms(parts.attention)}, projections ${ms(parts.projections)}, rows ${ms(parts.rows)}, rest ${ms(parts.rest)}`;
+  return `arm ${time.shape} ${(time.activeShare * 100).toFixed(1)} % ${time.arm.padEnd(18)} regime ${time.regime}, ${(time.plannedBytes / mebibyte).toFixed(0)} MiB planned, ${(time.pinnedBytes / mebibyte).toFixed(0)} MiB pinned, load ${time.loadGigabytesPerSecond.toFixed(2)} GB/s, first token ${ms(time.firstTokenMs, 0)} ms, episodes ${ms(time.firstEpisodeMs, 0)} and ${ms(time.secondEpisodeMs, 0)} ms, prefill ${ms(time.prefillMs, 1)} ms, ${ms(time.msPerToken)} ms a token (best ${ms(time.bestMsPerToken)}, device ${ms(time.deviceMsPerToken)}${byPart}), ${time.rowsPerToken.toFixed(0)} rows, ${(time.bytesPerToken / 1e6).toFixed(2)} MB a token`;
+}
+
+/** Every median against `packets`, the rivals among them; `stream` against the rate of the link. */
+function logRatios(
+  times: readonly ArmTime[],
+  rivals: readonly RivalTime[],
+  copyRate: number | null,
+  log: Log,
+): void {
+  const packets = times.find(({ arm }) => arm.startsWith('packets'));
+  if (packets === undefined) return;
+  for (const { arm, msPerToken } of [...times, ...rivals.map((r) => ({ ...r, arm: r.rival }))]) {
+    if (arm !== packets.arm)
+      log(`ratio ${arm} / ${packets.arm}: ${(msPerToken / packets.msPerToken).toFixed(2)}`);
+  }
+  const stream = times.find(({ arm }) => arm.startsWith('stream'));
+  if (stream === undefined || copyRate === null) return;
+  const rate = stream.bytesPerToken / stream.msPerToken / 1e6;
+  log(
+    `ratio ${stream.arm}: ${rate.toFixed(1)} of ${copyRate.toFixed(1)} GB/s, ${(rate / copyRate).toFixed(3)}`,
+  );
 }

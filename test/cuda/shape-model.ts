@@ -1,0 +1,123 @@
+import { closeSync, existsSync, mkdtempSync, openSync, rmSync, statfsSync, writeSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { normalQuantile } from '../../src/base/normal.js';
+import { planWeights } from '../../src/checkpoint/prepared-layout.js';
+import type { PreparedModel, PreparedTensor } from '../../src/checkpoint/prepared-model.js';
+import { describe as describeShape, optConfig } from '../acquire/support/opt-shape.js';
+
+const mebibyte = 1024 * 1024;
+
+/** Published OPT sizes, all with 50,272 tokens. */
+export const shapes = {
+  '1.3b': { hiddenSize: 2048, ffnSize: 8192, layers: 24, heads: 32 },
+  '2.7b': { hiddenSize: 2560, ffnSize: 10_240, layers: 32, heads: 32 },
+  '6.7b': { hiddenSize: 4096, ffnSize: 16_384, layers: 32, heads: 32 },
+  '13b': { hiddenSize: 5120, ffnSize: 20_480, layers: 40, heads: 40 },
+  /** For trying the benchmark itself. */
+  tiny: { hiddenSize: 256, ffnSize: 1024, layers: 4, heads: 4 },
+} as const;
+export type ShapeName = keyof typeof shapes;
+
+export const shapeNames = Object.keys(shapes) as ShapeName[];
+
+/** A prepared model of random weights; how many of its neurons are active can be set again between openings. */
+export interface ShapeModel {
+  readonly name: ShapeName;
+  readonly prepared: PreparedModel;
+  readonly weightBytes: number;
+  setActiveShare(share: number): void;
+  remove(): void;
+}
+
+/**
+ * Random weights in the prepared layout: one block of bytes over and over, norms of 1. Pre-activations of the first
+ * projections are normal with the deviation of a row's norm, so their bias decides how many are positive. In memory
+ * where the system has a file system there that is large enough.
+ */
+export function writeShape(name: ShapeName): ShapeModel {
+  const vocabSize = name === 'tiny' ? 1000 : 50_272;
+  const description = describeShape(optConfig({ ...shapes[name], vocabSize }), 'f16');
+  const plan = planWeights(description);
+  const directory = mkdtempSync(join(roomFor(plan.byteLength), 'waybill-shape-'));
+  const path = join(directory, 'weights');
+  const descriptor = openSync(path, 'w+');
+  const block = halves(32 * mebibyte);
+  const byId = new Map<string, PreparedTensor>();
+  let at = 0;
+  for (const { id, type, shape, byteOffset, byteLength } of plan.tensors) {
+    byId.set(id, { id, type, shape, byteOffset, byteLength, sha256: '', finite: true });
+    if (type === 'f32') {
+      writeFloats(descriptor, byteOffset, byteLength, id.endsWith('.gamma') ? 1 : 0);
+      continue;
+    }
+    for (let done = 0; done < byteLength; ) {
+      const from = at % block.byteLength;
+      const length = Math.min(block.byteLength - from, byteLength - done);
+      writeSync(descriptor, block, from, length, byteOffset + done);
+      done += length;
+      at += length + 2 * 1013;
+    }
+  }
+  const deviation = Math.sqrt((shapes[name].hiddenSize * largestWeight ** 2) / 3);
+  return {
+    name,
+    weightBytes: plan.byteLength,
+    setActiveShare: (share) => {
+      const bias = -deviation * normalQuantile(1 - share);
+      for (const { id, byteOffset, byteLength } of byId.values()) {
+        if (id.endsWith('first.bias')) writeFloats(descriptor, byteOffset, byteLength, bias);
+      }
+    },
+    prepared: {
+      directory,
+      description,
+      manifestDigest: '',
+      sourceDigest: '',
+      sourceFiles: [],
+      weightsFile: { path, descriptor, byteLength: plan.byteLength },
+      tensor: (id) => byId.get(id)!,
+      close: async () => {}, // several arms share it
+    },
+    remove: () => {
+      closeSync(descriptor);
+      rmSync(directory, { recursive: true });
+    },
+  };
+}
+
+/** A folder in memory where it has room for the weights and as much again, else on disk. */
+export function roomFor(byteLength: number): string {
+  if (existsSync('/dev/shm')) {
+    const { bavail, bsize } = statfsSync('/dev/shm');
+    if (bavail * bsize > byteLength * 1.1) return '/dev/shm';
+  }
+  return tmpdir();
+}
+
+function writeFloats(descriptor: number, byteOffset: number, byteLength: number, value: number): void {
+  const values = new Float32Array(byteLength / 4).fill(value);
+  writeSync(descriptor, new Uint8Array(values.buffer), 0, byteLength, byteOffset);
+}
+
+const largestWeight = 0.0342;
+
+/** Uniform in +-0.0342: at a width of 2,560 variance 1 / 2560. */
+function halves(byteLength: number): Uint8Array {
+  const values = new Uint16Array(byteLength / 2);
+  let state = 12345;
+  for (let index = 0; index < values.length; index += 1) {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    // The top bits: the low ones of such a generator repeat within a row.
+    const magnitude = ((state >>> 9) & 0x3fffff) / 2 ** 22;
+    values[index] = toHalf(magnitude * largestWeight) | ((state >>> 31) << 15);
+  }
+  return new Uint8Array(values.buffer);
+}
+
+/** Positive normal numbers, truncated; smaller ones become zero. */
+function toHalf(value: number): number {
+  if (value < 2 ** -14) return 0;
+  const exponent = Math.floor(Math.log2(value));
+  return ((exponent + 15) << 10) | Math.floor((value / 2 ** exponent - 1) * 1024);
+}

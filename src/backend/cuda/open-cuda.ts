@@ -1,13 +1,18 @@
 import { SetupError } from '../../base/errors.js';
+import type { BackendInfo } from '../backend.js';
 import { CudaBackend } from './cuda-backend.js';
 import { chooseDevice, type DeviceFacts, deviceHandle } from './device.js';
 import { check, cudaCodes, type DriverLibrary, describe, driverVersion, loadDriver } from './driver.js';
 import { type KernelImages, KernelModules, kernelImages } from './kernels.js';
+import type { KernelVariants } from './launch.js';
 import { measureContext } from './monitor.js';
+import { oldestNativeArchitecture } from './plan-native.js';
 
 export interface CudaOptions {
   /** Among the GPUs that the driver shows (CUDA_VISIBLE_DEVICES), from 0. */
   readonly device?: number;
+  /** `native`: prompt positions on tensor cores; default `portable`. */
+  readonly numerics?: BackendInfo['numerics'];
   /** Replay programs that come again as graphs; default true. */
   readonly graphs?: boolean;
   /**
@@ -16,6 +21,8 @@ export interface CudaOptions {
    * Default false: on an H200 the products of one row took 7 to 20 % longer with it.
    */
   readonly overlap?: boolean;
+  /** Kernels to measure in place of those that planning prefers. */
+  readonly variants?: KernelVariants;
 }
 
 /** Drivers from CUDA 12.3 on record the overlap of kernels into graphs. */
@@ -28,7 +35,9 @@ const oldestOverlapVersion = 12030;
 export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> {
   const driver = loadDriver();
   const device = chooseDevice(driver, options.device ?? 0);
-  const kernels = await kernelImages(device.architecture);
+  const numerics = options.numerics ?? 'portable';
+  if (numerics === 'native') requireTensorCores(device);
+  const kernels = await kernelImages(device.architecture, numerics);
   const { value, bytes: contextBytes } = measureContext(device.pciBusId, () =>
     makeContext(driver, device, kernels),
   );
@@ -41,6 +50,7 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
       modules,
       contextBytes,
       graphs: options.graphs ?? true,
+      variants: options.variants ?? {},
       overlaps:
         (options.overlap ?? false) &&
         device.architecture >= 90 &&
@@ -49,7 +59,7 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
         name: 'cuda',
         kernels: `cuda sm_${device.architecture}`,
         reason: `${device.name}, ${kernels.compiler}, ${kernels.compiled === 0 ? 'kernels from the cache' : 'kernels compiled now'}`,
-        numerics: 'portable',
+        numerics,
         threads: 1,
         kernelDigest: kernels.sourceDigest,
       },
@@ -58,6 +68,14 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
     driver.cuCtxDestroy_v2(context);
     throw error;
   }
+}
+
+function requireTensorCores({ name, architecture }: DeviceFacts): void {
+  if (architecture >= oldestNativeArchitecture) return;
+  throw new SetupError(
+    'gpu-too-old',
+    `Cannot compute in native numerics on "${name}": its compute capability is ${architecture / 10}, ${oldestNativeArchitecture / 10} or later is wanted; use --numerics portable`,
+  );
 }
 
 function makeContext(

@@ -1,12 +1,14 @@
 import type { Op, PlacedOp } from '../ops.js';
 import { fusableActivation, linearGroup, readsWholeSet } from './fuse.js';
 import type { Launch, LaunchFacts } from './launch.js';
+import { planAttention } from './plan-attention.js';
 import { planLinear } from './plan-linear.js';
 import { planLinearRows } from './plan-linear-rows.js';
+import { nativeProduct, planNative } from './plan-native.js';
+import { planQuantised } from './plan-quantised-rows.js';
 import {
   planActivate,
   planAdd,
-  planAttention,
   planGatedProduct,
   planGather,
   planNorm,
@@ -31,6 +33,19 @@ export function planLaunches(ops: readonly PlacedOp[], facts: LaunchFacts): Laun
 function planNext(ops: readonly PlacedOp[], index: number, facts: LaunchFacts, launches: Launch[]): number {
   const { op } = ops[index]!;
   const behind = ops[index + 1]?.op;
+  const native = nativeProduct(op);
+  if (native !== null) {
+    const activation =
+      native.kind === 'linear' && behind?.kind === 'activate' ? fusableActivation(native, behind) : null;
+    const planned = planNative(native, index, activation, facts);
+    if (planned !== null) launches.push(planned);
+    return activation === null ? index + 1 : index + 2;
+  }
+  if (op.kind === 'quantised-linear') {
+    const { value, next } = planQuantised(ops, index, facts);
+    launches.push(...value);
+    return next;
+  }
   if (op.kind === 'norm' || op.kind === 'linear') {
     const group = linearGroup(ops, index);
     const whole = group === null ? null : planLinearRows(group.value, facts);
@@ -50,7 +65,12 @@ function planNext(ops: readonly PlacedOp[], index: number, facts: LaunchFacts, l
     launches.push(planLinear({ op, opIndex: index, activation }, facts));
     return activation === null ? index + 1 : index + 2;
   }
-  if (op.kind === 'compact' && behind?.kind === 'active-inputs' && readsWholeSet(op, behind)) {
+  if (
+    op.kind === 'compact' &&
+    behind?.kind === 'active-inputs' &&
+    nativeProduct(behind) === null &&
+    readsWholeSet(op, behind)
+  ) {
     launches.push(planActiveDirect(op, behind, index + 1, facts));
     return index + 2;
   }
@@ -58,7 +78,11 @@ function planNext(ops: readonly PlacedOp[], index: number, facts: LaunchFacts, l
   return index + 1;
 }
 
-function planOne(op: Exclude<Op, { kind: 'linear' }>, index: number, facts: LaunchFacts): Launch[] {
+function planOne(
+  op: Exclude<Op, { kind: 'linear' | 'quantised-linear' }>,
+  index: number,
+  facts: LaunchFacts,
+): Launch[] {
   switch (op.kind) {
     case 'gather':
       return planGather(op, index, facts);

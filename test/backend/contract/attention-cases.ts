@@ -39,6 +39,21 @@ function shapes(type: 'f16' | 'f32'): AttentionShape[] {
     ...[1, 2, 3, 6].map((kvHeads) => ({ ...base, heads: 6, kvHeads, rows: 5 })),
     ...(['sparse', 'tiny', 'wide', 'non-finite'] as const).map((flavor) => ({ ...base, rows: 5, flavor })),
     { ...base, heads: 1, kvHeads: 1, slots: 1, rows: 33 },
+    // Few rows over more blocks of 128 positions than a cluster of a GPU has blocks of threads, aligned and not.
+    ...[640, 1024, 1027, 2200].map((capacity) => ({ ...base, capacity, rows: 2, slots: 1 })),
+    { ...base, heads: 2, headDim: 80, capacity: 1160, slots: 1, flavor: 'non-finite' },
+    // Tiles of 32 rows of one slot, and tiles that hold several slots.
+    ...[31, 32, 64, 65].map((rows) => ({ ...base, heads: 2, headDim: 80, capacity: 264, rows, slots: 1 })),
+    ...[1, 64, 128, 129].map((headDim) => ({
+      ...base,
+      heads: 2,
+      headDim,
+      capacity: 200,
+      rows: 40,
+      slots: 2,
+    })),
+    { ...base, heads: 2, capacity: 130, rows: 97, slots: 1, flavor: 'non-finite' },
+    { ...base, heads: 2, capacity: 513, rows: 36, slots: 1 },
   ];
 }
 

@@ -44,6 +44,14 @@ function shapes(type: StoredType, layout: LinearShape['layout']): LinearShape[] 
     shape(33, 515, 301, 'plain'),
     shape(3, 260, 40, 'zero'),
     shape(130, 257, 129, 'wide'),
+    // Around tiles of 32, 64 and 128 rows by 32 to 160 columns.
+    shape(31, 144, 32, 'plain'),
+    shape(32, 130, 33, 'edges'),
+    shape(64, 260, 80, 'plain'),
+    shape(65, 17, 81, 'wide'),
+    shape(128, 129, 160, 'plain'),
+    shape(129, 133, 161, 'plain'),
+    shape(257, 131, 90, 'plain'),
   ];
 }
 

@@ -4,7 +4,7 @@ import type { Pass } from '../backend/pass.js';
 import { DefectError } from '../base/errors.js';
 import { type Span, subspan } from '../memory/buffers.js';
 import type { Ledger } from '../memory/ledger.js';
-import { type BoundMatrix, linearOp, matrixOperand, pieceOp } from './bound-matrix.js';
+import { type BoundMatrix, linearOp, matrixOperand, pieceOp, quantisedOp } from './bound-matrix.js';
 import type { DenseStream } from './dense-stream.js';
 import type { DirectRows } from './direct-rows.js';
 import type { WeightMover } from './executor.js';
@@ -39,6 +39,8 @@ export interface OpenedWeightSource extends WeightSource {
   /** After a failed or cancelled pass: ends what still runs, so that another pass can begin. */
   reset(): Promise<void>;
   stats(): AcquisitionStats;
+  /** What is held whole, by tensor id. */
+  residentWeights(): ReadonlyMap<string, Span>;
   /** Gives all buffers back. Idempotent. */
   close(): Promise<void>;
 }
@@ -190,6 +192,14 @@ export class PlacedSource implements OpenedWeightSource {
     };
   }
 
+  residentWeights(): ReadonlyMap<string, Span> {
+    const { vectors, matrices, tables } = this.#parts;
+    const spans = new Map(vectors);
+    for (const [id, { resident }] of matrices) if (resident !== null) spans.set(id, resident);
+    for (const [id, { placed, span }] of tables) if (placed.path === 'resident') spans.set(id, span);
+    return spans;
+  }
+
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
@@ -221,7 +231,12 @@ export class PlacedSource implements OpenedWeightSource {
   async #dense(pass: Pass, matrix: BoundMatrix, request: LinearRequest): Promise<void> {
     const { id, layer } = matrix.description;
     if (matrix.resident !== null) {
-      pass.emit(id, linearOp(matrix, request, matrix.resident));
+      const path = matrix.placed.paths[this.#kind];
+      const op =
+        path === 'q8' || path === 'q4'
+          ? quantisedOp(matrix, request, matrix.resident, path)
+          : linearOp(matrix, request, matrix.resident);
+      pass.emit(id, op);
       return;
     }
     const { stream, pieces, layers, outside } = this.#parts;

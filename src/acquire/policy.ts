@@ -1,3 +1,4 @@
+import type { QuantisedType } from '../base/quantised-type.js';
 import type { PassKind } from './weight-source.js';
 
 export const policyNames = [
@@ -10,6 +11,8 @@ export const policyNames = [
   'retention',
   'forecast',
   'phase',
+  'resident-q8',
+  'resident-q4',
 ] as const;
 export type PolicyName = (typeof policyNames)[number];
 
@@ -39,6 +42,8 @@ export interface AcquisitionPolicy {
   readonly rows: Readonly<Record<PassKind, 'streamed' | RowPath>>;
   /** Whether rows of zero activations are skipped where a matrix is resident. */
   readonly skipsZeros: Readonly<Record<PassKind, boolean>>;
+  /** Set where other weights than the checkpoint's are computed with: such a policy is not exact. */
+  readonly quantised?: QuantisedType;
 }
 
 /** The row path of a policy, or null where neuron rows come whole in every pass. */

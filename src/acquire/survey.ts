@@ -1,3 +1,4 @@
+import { type QuantisedType, quantisedLayout } from '../base/quantised-type.js';
 import { storedBytes } from '../base/stored-type.js';
 import { isSparse } from '../checkpoint/model-config.js';
 import type {
@@ -5,6 +6,7 @@ import type {
   ModelDescription,
   TableDescription,
 } from '../checkpoint/model-description.js';
+import { quantisedMatrices } from '../checkpoint/quantised-copy.js';
 import { smallestPieceBytes, storedRowBytes, storedRows } from './pieces.js';
 import type { DenseReason } from './placement.js';
 import { type AcquisitionPolicy, rowPathOf } from './policy.js';
@@ -31,6 +33,8 @@ export interface SurveyedMatrix {
   /** Exact zeros of its neurons may be skipped. */
   readonly skippable: boolean;
   readonly denseReason: DenseReason | null;
+  /** Set where it is held as other numbers. */
+  readonly quantised: QuantisedType | null;
   /** Order of residence: lower first. */
   readonly rank: number;
 }
@@ -67,9 +71,11 @@ export function surveyModel(
   policy: AcquisitionPolicy,
 ): Survey {
   const sparse = isSparse(description.config.activation);
-  const matrices = description.matrices.map((matrix) =>
-    surveyMatrix(matrix, tensor(matrix.id), sparse, policy),
-  );
+  const quantisable = new Set(policy.quantised === undefined ? [] : quantisedMatrices(description));
+  const matrices = description.matrices.map((matrix) => {
+    const surveyed = surveyMatrix(matrix, tensor(matrix.id), sparse, policy);
+    return quantisable.has(matrix) ? quantised(surveyed, policy.quantised!) : surveyed;
+  });
   const head = description.matrices.find((matrix) => matrix.role === 'head');
   const tokenTable = description.tables.find((table) => table.id === 'token-embedding');
   if (tokenTable === undefined) throw new RangeError('Cannot plan a model without a token table');
@@ -118,8 +124,15 @@ function surveyMatrix(
           : 'dense',
     skippable,
     denseReason,
+    quantised: null,
     rank: residenceRank(matrix),
   };
+}
+
+function quantised(matrix: SurveyedMatrix, type: QuantisedType): SurveyedMatrix {
+  const { inputs, outputs } = matrix.description;
+  const { byteLength } = quantisedLayout(type, inputs, outputs);
+  return { ...matrix, bytes: byteLength, skippable: false, quantised: type };
 }
 
 /** All dense bytes cost the same to move; attention goes first so that regimes are as clear as the budget allows. */

@@ -1,5 +1,6 @@
 import { formatByteSize } from '../base/byte-size.js';
 import type { GenerationOutcome } from '../generate/outcome.js';
+import type { RestoreCheck } from '../generate/restore-check.js';
 import type { Session } from '../generate/session.js';
 import { weightMoveCauses } from '../memory/causes.js';
 import { processUsage } from '../memory/process-usage.js';
@@ -16,8 +17,21 @@ export function movedWeightBytes({ bytes: { moved } }: GenerationOutcome): numbe
   return weightMoveCauses.reduce((sum, cause) => sum + moved[cause], 0);
 }
 
+/** What `--restore-check` found, in a line. */
+export function restoreText({ weights, weightBytes, logits, difference }: RestoreCheck): string {
+  if (difference === null) {
+    return `restored: ${weights} tensors of ${formatByteSize(weightBytes)} as in the manifest, ${logits} logits digests equal`;
+  }
+  const { what, where, expected, found } = difference;
+  return `restored: a difference in ${what} at ${where}: ${found}, want ${expected}`;
+}
+
 /** The one object of `generate --json`. */
-export function runJson(session: Session, outcome: GenerationOutcome): unknown {
+export function runJson(
+  session: Session,
+  outcome: GenerationOutcome,
+  restored: RestoreCheck | null = null,
+): unknown {
   const requests = outcome.requests.map(
     ({ promptTokenIds, text, tokenIds, finishReason, logitsDigests }) => ({
       text,
@@ -31,6 +45,7 @@ export function runJson(session: Session, outcome: GenerationOutcome): unknown {
   const common = {
     status: outcome.status,
     policy: placement.policy,
+    exact: placement.exact,
     regime: placement.regime,
     backend: session.backend.info,
     budgetBytes: placement.budgetBytes === null ? null : BigInt(placement.budgetBytes),
@@ -53,6 +68,7 @@ export function runJson(session: Session, outcome: GenerationOutcome): unknown {
       held: bigints(outcome.bytes.heldPeak),
       residentSetBytes: BigInt(processUsage().peakResidentBytes),
     },
+    ...(restored === null ? {} : { restored: { ...restored, weightBytes: BigInt(restored.weightBytes) } }),
   };
   return requests.length === 1 ? { ...requests[0], ...common } : { requests, ...common };
 }
@@ -69,7 +85,7 @@ export function runSummary(session: Session, outcome: GenerationOutcome): string
     first === null ? null : `first after ${(Number(first) / 1e6).toFixed(0)} ms`,
     `moved ${formatByteSize(movedWeightBytes(outcome))}`,
     `held at most ${formatByteSize(outcome.bytes.totalHeldPeak)}`,
-    `policy ${placement.policy}, regime ${placement.regime}, ${session.backend.info.kernels}`,
+    `policy ${placement.policy}${placement.exact ? '' : ' (not exact)'}, regime ${placement.regime}, ${session.backend.info.kernels}`,
   ];
   return parts.filter((part) => part !== null).join(' | ');
 }

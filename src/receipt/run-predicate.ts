@@ -39,6 +39,8 @@ export const runPredicateSchema = z.strictObject({
     kernelDigest: sha256.nullable(),
   }),
   policy: z.string(),
+  /** Whether results have the bits of the checkpoint's weights: false for quantised ones. Absent in older receipts. */
+  exact: z.boolean().optional(),
   regime: z.string(),
   budgetBytes: decimal.nullable(),
   plan: z.strictObject({

@@ -28,8 +28,15 @@ export function sessionSubjects(session: Session): Subject[] {
   return [
     ...prepared.sourceFiles.map(({ name, sha256 }) => ({ name: `checkpoint/${name}`, digest: { sha256 } })),
     { name: 'prepared/manifest.json', digest: { sha256: prepared.manifestDigest } },
+    ...quantisedSubjects(session),
     programSubject(),
   ];
+}
+
+function quantisedSubjects({ quantised }: Session): Subject[] {
+  if (quantised === null) return [];
+  const { type, manifestDigest } = quantised;
+  return [{ name: `prepared/quantised-${type}.json`, digest: { sha256: manifestDigest } }];
 }
 
 /** The accounting of a run as docs/formats/run-receipt.md lays it out. */
@@ -52,6 +59,7 @@ export function runPredicate(session: Session, facts: RunFacts): Omit<RunPredica
       kernelDigest: info.kernelDigest,
     },
     policy: placement.policy,
+    exact: placement.exact,
     regime: placement.regime,
     budgetBytes: placement.budgetBytes === null ? null : String(placement.budgetBytes),
     plan: {

@@ -173,6 +173,12 @@ function operandsOf(op: Op): Operands {
       return { out: op.out, inputs: spans(op.table, op.ids), inPlace: false };
     case 'linear':
       return { out: op.out, inputs: spans(op.x, op.matrix.span, op.bias, op.residual), inPlace: false };
+    case 'quantised-linear':
+      return {
+        out: op.out,
+        inputs: spans(op.x, op.codes, op.scales, op.bias, op.residual),
+        inPlace: false,
+      };
     case 'compact':
       return { out: op.active, inputs: [op.x], inPlace: false };
     case 'active-inputs':

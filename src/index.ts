@@ -52,6 +52,25 @@ export {
   type SessionPlan,
 } from './generate/session.js';
 export { type SessionHooks, type SessionOptions, sessionOptions } from './generate/session-options.js';
+export { type ArchiveSources, type BuiltArchive, buildArchive } from './lab/archive.js';
+export { readArchiveFile, type WrittenArchive, writeArchiveFile } from './lab/archive-file.js';
+export {
+  type Audit,
+  type AuditCheck,
+  type AuditedArchive,
+  type AuditOptions,
+  auditArchive,
+  auditJson,
+} from './lab/audit.js';
+export { type Evaluation, evaluateRun } from './lab/evaluation.js';
+export { freezeProtocol } from './lab/freeze.js';
+export type { GateResult, Verdict } from './lab/gates.js';
+export { labReport } from './lab/lab-report.js';
+export { type ProtocolFile, parseProtocol } from './lab/protocol-file.js';
+export type { Protocol } from './lab/protocol-schema.js';
+export type { RunData } from './lab/read-run.js';
+export { readRunFolder } from './lab/run-folder.js';
+export { type RunHooks, type RunRequest, resumeRun, runProtocol } from './lab/runner.js';
 export { mainPath } from './main-path.js';
 export { generateKeyPair, parsePrivateKey, parsePublicKey } from './receipt/dsse.js';
 export { type RunFacts, runPredicate, sessionSubjects } from './receipt/run-record.js';

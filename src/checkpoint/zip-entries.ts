@@ -1,5 +1,6 @@
-import { fromRandomAccessReaderPromise, RandomAccessReader } from 'yauzl';
+import { fromRandomAccessReaderPromise } from 'yauzl';
 import { ExecutionError, InputError } from '../base/errors.js';
+import { ZipReader } from '../base/zip-reader.js';
 import type { WeightFile } from './weight-file.js';
 
 /** A stored (uncompressed) entry of a zip archive. */
@@ -18,7 +19,7 @@ const mostEntries = 200_000;
  * `zip-compressed-entry`, `zip-encrypted-entry`, `zip-duplicate-entry`.
  */
 export async function readZipEntries(file: WeightFile): Promise<ReadonlyMap<string, ZipEntry>> {
-  const reader = new PositionedReader(file);
+  const reader = new ZipReader(file);
   try {
     return await Promise.race([reader.fault, collect(file, reader)]);
   } catch (cause) {
@@ -53,7 +54,7 @@ export async function zipDataOffset(file: WeightFile, entry: ZipEntry): Promise<
   return offset;
 }
 
-async function collect(file: WeightFile, reader: PositionedReader): Promise<Map<string, ZipEntry>> {
+async function collect(file: WeightFile, reader: ZipReader): Promise<Map<string, ZipEntry>> {
   const archive = await fromRandomAccessReaderPromise(reader, file.byteLength, { autoClose: false });
   const entries = new Map<string, ZipEntry>();
   const refuse = (code: string, problem: string) =>
@@ -77,42 +78,4 @@ async function collect(file: WeightFile, reader: PositionedReader): Promise<Map<
     });
   }
   return entries;
-}
-
-/** Lets yauzl read through the file that is already open. */
-class PositionedReader extends RandomAccessReader {
-  /** Rejects where yauzl's own parsing threw, which would otherwise be nobody's to catch. */
-  readonly fault: Promise<never>;
-  private reject!: (cause: unknown) => void;
-
-  constructor(private readonly file: WeightFile) {
-    super();
-    this.fault = new Promise((_, reject) => {
-      this.reject = reject;
-    });
-    this.fault.catch(() => {});
-  }
-
-  override read(
-    buffer: Buffer,
-    offset: number,
-    length: number,
-    position: number,
-    callback: (cause: Error | null) => void,
-  ): void {
-    const inside = position >= 0 && position + length <= this.file.byteLength;
-    const reading = inside
-      ? this.file.read(position, buffer.subarray(offset, offset + length))
-      : Promise.reject(new Error(`bytes ${position} to ${position + length} lie outside the file`));
-    reading
-      .then(
-        () => callback(null),
-        (cause: unknown) => callback(cause as Error),
-      )
-      .catch(this.reject);
-  }
-
-  override close(callback: (cause: Error | null) => void): void {
-    callback(null);
-  }
 }

@@ -19,6 +19,7 @@ export function labAuditCommand() {
     .option('--reexecute <n>', 'run n sampled trials again on the CPU and compare their logits', countOf)
     .option('--model <folder>', 'checkpoint for --reexecute')
     .option('--prompts <file>', 'prompt file of the protocol for --reexecute, its salt beside it')
+    .option('--reference <file...>', 'archive that a reference was taken from, to compare its records')
     .option('--json', 'print one JSON object')
     .action(async (path, options) => {
       const terminal = openTerminal(options);
@@ -33,6 +34,7 @@ export function labAuditCommand() {
       const { audit, archive } = await auditArchive(await readArchiveFile(path), {
         name: basename(path),
         keys,
+        references: await Promise.all((options.reference ?? []).map(readArchiveFile)),
       });
       terminal.print(auditText(audit));
       raiseExitCode(audit.exitCode);

@@ -1,11 +1,12 @@
-import { readFile } from 'node:fs/promises';
 import { Command } from '@commander-js/extra-typings';
 import { writeFileAtomic } from '../base/atomic-file.js';
 import { zonedTime } from '../base/clock.js';
-import { InputError, UsageError } from '../base/errors.js';
+import { UsageError } from '../base/errors.js';
+import { checkArmOptions } from '../lab/arm-session.js';
 import { freezeProtocol } from '../lab/freeze.js';
 import { type ProtocolChange, protocolChanges } from '../lab/protocol-chain.js';
-import { type ProtocolFile, parseProtocol } from '../lab/protocol-file.js';
+import { parseProtocol } from '../lab/protocol-file.js';
+import { readProtocolFile } from '../lab/run-setup.js';
 import { flags } from './flags.js';
 import { openTerminal } from './terminal.js';
 
@@ -21,6 +22,7 @@ export function labFreezeCommand() {
     .action(async (draft, given) => {
       const terminal = openTerminal(given);
       const file = await readProtocolFile(draft);
+      checkArmOptions(file.protocol);
       if ((given.supersedes === undefined) !== (given.reason === undefined)) {
         throw new UsageError('bad-option', 'Cannot use --supersedes and --reason alone: give both or none');
       }
@@ -35,21 +37,6 @@ export function labFreezeCommand() {
       for (const change of changes) terminal.print(`${changeText(change)}\n`);
       if (terminal.json) terminal.printJson({ file: out, digest: frozen.digest, changes });
     });
-}
-
-async function readProtocolFile(path: string): Promise<ProtocolFile> {
-  try {
-    return parseProtocol(await readFile(path), path);
-  } catch (error) {
-    if (error instanceof InputError) throw error;
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new InputError(
-      'unreadable-file',
-      `Cannot read the protocol "${path}": ${reason}`,
-      { path },
-      { cause: error },
-    );
-  }
 }
 
 function changeText({ path, before, after }: ProtocolChange): string {

@@ -3,6 +3,7 @@ import { basename } from 'node:path';
 import { Command } from '@commander-js/extra-typings';
 import { writeFileAtomic } from '../base/atomic-file.js';
 import { exitCodes, InputError, TamperedError, UsageError } from '../base/errors.js';
+import { failureReason } from '../base/failure-reason.js';
 import { runMembers } from '../lab/archive.js';
 import { readArchiveFile } from '../lab/archive-file.js';
 import { readPart } from '../lab/archive-part.js';
@@ -43,7 +44,7 @@ async function readSource(
   const found = await stat(source).catch((cause: Error) => {
     throw new InputError(
       'unreadable-file',
-      `Cannot read "${source}": ${cause.message}`,
+      `Cannot read "${source}": ${failureReason(cause)}`,
       { source },
       { cause },
     );

@@ -1,8 +1,9 @@
 import { Readable } from 'node:stream';
 import { crc32 } from 'node:zlib';
-import { type Entry, fromRandomAccessReaderPromise, RandomAccessReader, type ZipFile } from 'yauzl';
+import { type Entry, fromRandomAccessReaderPromise, type ZipFile } from 'yauzl';
 import { ZipFile as ZipWriter } from 'yazl';
 import { TamperedError, UsageError } from '../base/errors.js';
+import { bytesSource, ZipReader } from '../base/zip-reader.js';
 
 /**
  * The zip of an archive (docs/formats/lab-archive.md). Members are stored, in the order of their names, with fixed times
@@ -78,7 +79,7 @@ export async function readArchive(bytes: Uint8Array, name: string): Promise<Memb
       `it has ${bytes.byteLength} bytes, at most ${mostArchiveBytes} are read`,
     );
   }
-  const reader = new BytesReader(bytes);
+  const reader = new ZipReader(bytesSource(bytes));
   let members: Map<string, Uint8Array>;
   try {
     members = await Promise.race([reader.fault, takeApart(bytes, reader, refuse)]);
@@ -99,7 +100,7 @@ type Refuse = (code: string, problem: string) => TamperedError;
 
 async function takeApart(
   bytes: Uint8Array,
-  reader: BytesReader,
+  reader: ZipReader,
   refuse: Refuse,
 ): Promise<Map<string, Uint8Array>> {
   const zip = await fromRandomAccessReaderPromise(reader, bytes.byteLength, {
@@ -208,37 +209,4 @@ function hex(value: number): string {
 /** Names of hostile files, short and without control characters. */
 function quote(name: string): string {
   return JSON.stringify(name.slice(0, mostNameLength));
-}
-
-/** Lets yauzl read bytes in memory, and catches what its parsing throws where nobody else could. */
-class BytesReader extends RandomAccessReader {
-  readonly fault: Promise<never>;
-  private reject!: (cause: unknown) => void;
-
-  constructor(private readonly bytes: Uint8Array) {
-    super();
-    this.fault = new Promise((_, reject) => {
-      this.reject = reject;
-    });
-    this.fault.catch(() => {});
-  }
-
-  override read(
-    buffer: Buffer,
-    offset: number,
-    length: number,
-    position: number,
-    callback: (cause: Error | null) => void,
-  ): void {
-    const inside = position >= 0 && position + length <= this.bytes.byteLength;
-    if (inside) buffer.set(this.bytes.subarray(position, position + length), offset);
-    const cause = inside ? null : new Error(`bytes ${position} to ${position + length} lie outside the file`);
-    Promise.resolve()
-      .then(() => callback(cause))
-      .catch(this.reject);
-  }
-
-  override close(callback: (cause: Error | null) => void): void {
-    callback(null);
-  }
 }

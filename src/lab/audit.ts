@@ -6,9 +6,10 @@ import type { Statement } from '../receipt/statement.js';
 import { verifyReceipt } from '../receipt/verify.js';
 import { type Members, readArchive } from './archive-container.js';
 import { archiveFiles, archiveLayout, checkSums, type Layout, member } from './archive-layout.js';
-import { readPart } from './archive-part.js';
+import { type RunPart, readPart } from './archive-part.js';
 import { type ComparedGate, comparePart, firstStatementDifference, gatesOf } from './audit-compare.js';
 import { checkPart } from './audit-part.js';
+import { borrowedRecords, checkReferences } from './audit-reference.js';
 import type { Verdict } from './gates.js';
 import { labClaims } from './lab-claims.js';
 import { type JudgedArchive, judgePart, labStatements } from './lab-receipt.js';
@@ -42,6 +43,8 @@ export interface AuditOptions {
   readonly name: string;
   /** Trusted public keys; with keys given, an unsigned receipt is broken. */
   readonly keys?: readonly { readonly name: string; readonly key: KeyObject }[];
+  /** Bytes of the archives that a reference was taken from; without them it is not checked. */
+  readonly references?: readonly Uint8Array[];
 }
 
 /** What a whole audit found, and what it was found in, for those who go on (reports, re-execution). */
@@ -82,7 +85,7 @@ export async function auditArchive(bytes: Uint8Array, options: AuditOptions): Pr
 
 async function runChecks(
   bytes: Uint8Array,
-  { name, keys = [] }: AuditOptions,
+  { name, keys = [], references = [] }: AuditOptions,
   checks: AuditCheck[],
   found: { members: Members | null; archive: JudgedArchive | null; gates: ComparedGate[] },
 ): Promise<void> {
@@ -116,7 +119,7 @@ async function runChecks(
     () => `${members.size - 1} members have the SHA-256 that is listed`,
     () => checkSums(members),
   );
-  const parts = [];
+  const parts: RunPart[] = [];
   for (const prefix of layout.prefixes) {
     const part = await step(
       `${prefix}records`,
@@ -143,6 +146,17 @@ async function runChecks(
     () => 'all runs are of one protocol',
     () => comparePart(archive),
   );
+  if (parts.some((part) => borrowedRecords(part).length > 0)) {
+    const compared = await step(
+      'reference',
+      (count) =>
+        count === null
+          ? 'the archive that the reference was taken from was not given'
+          : `${count} records are those of the archive that they were taken from`,
+      () => checkReferences(parts, references),
+    );
+    if (compared === null) checks.push({ ...checks.pop()!, verdict: 'unchecked' });
+  }
   const statements = labStatements(members, archive);
   found.archive = archive;
   await step(

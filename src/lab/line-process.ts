@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { ExecutionError, InterruptedError, SetupError } from '../base/errors.js';
+import { failureReason } from '../base/failure-reason.js';
 import { longestLine } from './command-contract.js';
 
 /** How long a process may take to end once its input is closed. */
@@ -27,7 +28,7 @@ export class LineProcess {
       windowsHide: true,
     });
     this.#exit = new Promise((resolve) => {
-      this.#child.once('error', (error) => this.#end(`it could not be started: ${error.message}`, resolve));
+      this.#child.once('error', (error) => this.#end(`it could not be started: ${failureReason(error)}`, resolve));
       this.#child.once('close', (code, signal) =>
         this.#end(signal === null ? `it ended with exit code ${code}` : `it was ended by ${signal}`, resolve),
       );

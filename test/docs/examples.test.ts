@@ -9,6 +9,8 @@ const shows: Readonly<Record<string, RegExp>> = {
   'abort.mjs': /^interrupted: 5 tokens, finish reason "interrupted"\ninterrupted: 3 tokens$/m,
   'batch.mjs': /^alone and in the batch: equal$/m,
   'budget-too-small.mjs': /^with (\d+) bytes: regime A, holds \1$/m,
+  'lab.mjs':
+    /^pass: same bits\npass: fewer bytes\naudit: holds, verdict pass\nreport: one HTML file\nwith one bit changed: broken$/m,
   'plan-first.mjs': /^planned (\d+) bytes, held at most \1$/m,
   'receipt.mjs':
     /^as written: nothing is broken\nchanged: "it is signed by "own key"", "the seal matches the statement"$/m,

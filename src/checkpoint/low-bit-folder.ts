@@ -1,0 +1,224 @@
+import { createHash } from 'node:crypto';
+import { type FileHandle, open, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { makeFolders, storageError, systemCode, writeDirectoryAtomic } from '../base/atomic-file.js';
+import { sha256Hex } from '../base/digest.js';
+import { InterruptedError, TamperedError } from '../base/errors.js';
+import {
+  decodeLowBitManifest,
+  encodeLowBitManifest,
+  type LowBitEntry,
+  lowBitFiles,
+  lowBitManifestFormat,
+  lowBitManifestVersion,
+} from './low-bit-manifest.js';
+import { type LockOptions, removeLeftovers, temporarySibling, withPrepareLock } from './prepare-lock.js';
+import { weightsAlignment } from './prepared-layout.js';
+
+/** A folder of derived weights: one data file, a manifest with a digest an entry. */
+export interface LowBitFolder {
+  readonly directory: string;
+  readonly manifestDigest: string;
+  readonly entries: ReadonlyMap<string, LowBitEntry>;
+  readonly file: { readonly path: string; readonly descriptor: number; readonly byteLength: number };
+  close(): Promise<void>;
+}
+
+/** One entry before it is written, and how to write it. */
+export interface PlannedEntry
+  extends Pick<LowBitEntry, 'id' | 'format' | 'directions' | 'directionExponent'> {
+  readonly byteLength: number;
+  /** Writes the bytes from `byteOffset` of the file on; resolves with their SHA-256. */
+  write(descriptor: number, byteOffset: number, wrote: (byteLength: number) => void): Promise<string>;
+}
+
+export interface FolderOptions extends LockOptions {
+  /** Manifest digest of the prepared form that it belongs to; a folder made from another is written anew. */
+  readonly prepared: string;
+  readonly entries: readonly PlannedEntry[];
+  readonly verify?: boolean | undefined;
+  readonly onProgress?: ((doneBytes: number, totalBytes: number) => void) | undefined;
+}
+
+/**
+ * Opens a folder, writing it first where it is absent, of another version, or made from something else; it appears whole
+ * or not at all. Throws `TamperedError` `manifest-digest`, `weights-size`, `tensor-digest`; `SetupError`;
+ * `InterruptedError`.
+ */
+export async function openOrWriteFolder(
+  directory: string,
+  options: FolderOptions,
+): Promise<{ folder: LowBitFolder; writtenNow: boolean }> {
+  const found = await openFolder(directory, options);
+  if (found !== null) return { folder: found, writtenNow: false };
+  await makeFolders(dirname(directory), 'prepare in', totalOf(options.entries));
+  return withPrepareLock(directory, options, async () => {
+    const again = await openFolder(directory, options);
+    if (again !== null) return { folder: again, writtenNow: false };
+    await writeFolder(directory, options);
+    return { folder: (await openFolder(directory, options))!, writtenNow: true };
+  });
+}
+
+async function openFolder(directory: string, options: FolderOptions): Promise<LowBitFolder | null> {
+  const path = join(directory, lowBitFiles.manifest);
+  const bytes = await readIfThere(path);
+  const line = await readIfThere(join(directory, lowBitFiles.digest));
+  if (bytes === null || line === null) return null;
+  const manifestDigest = sha256Hex(bytes);
+  const stated = Buffer.from(line).toString('utf8').slice(0, 64);
+  if (stated !== manifestDigest) {
+    throw new TamperedError(
+      'manifest-digest',
+      `Cannot trust "${path}": its SHA-256 is ${manifestDigest}, "${lowBitFiles.digest}" says ${JSON.stringify(stated)}; delete the directory to prepare it anew`,
+      { directory, actual: manifestDigest, stated },
+    );
+  }
+  const manifest = decodeLowBitManifest(bytes, path);
+  if (manifest === null || manifest.prepared !== options.prepared) return null;
+  if (!sameEntries(manifest.entries, options.entries)) return null;
+  const dataPath = join(directory, lowBitFiles.data);
+  const file = await open(dataPath, 'r').catch((error: unknown) => {
+    if (systemCode(error) === 'ENOENT') return null;
+    throw storageError(error, 'open', dataPath, 0);
+  });
+  if (file === null) return null;
+  const byteLength = Number(manifest.byteLength);
+  try {
+    const { size } = await file.stat();
+    if (size !== byteLength) {
+      throw new TamperedError(
+        'weights-size',
+        `Cannot use "${dataPath}": it has ${size} bytes, its manifest says ${byteLength}`,
+        { path: dataPath, actualBytes: String(size), wantedBytes: String(byteLength) },
+      );
+    }
+    if (options.verify === true) await verify(file, dataPath, manifest.entries, options);
+  } catch (error) {
+    await file.close();
+    throw error;
+  }
+  let closed = false;
+  return {
+    directory,
+    manifestDigest,
+    entries: new Map(manifest.entries.map((entry) => [entry.id, entry])),
+    file: { path: dataPath, descriptor: file.fd, byteLength },
+    async close() {
+      if (closed) return;
+      closed = true;
+      await file.close();
+    },
+  };
+}
+
+async function readIfThere(path: string): Promise<Uint8Array | null> {
+  try {
+    return await readFile(path);
+  } catch (error) {
+    if (['ENOENT', 'ENOTDIR'].includes(systemCode(error) ?? '')) return null;
+    throw storageError(error, 'open', path, 0);
+  }
+}
+
+function sameEntries(listed: readonly LowBitEntry[], planned: readonly PlannedEntry[]): boolean {
+  const facts = ({ id, format, directions, directionExponent, byteLength }: LowBitEntry | PlannedEntry) =>
+    [id, format, directions, directionExponent, String(byteLength)].join();
+  return listed.map(facts).join('\n') === planned.map(facts).join('\n');
+}
+
+async function writeFolder(
+  directory: string,
+  { prepared, entries, signal, onProgress }: FolderOptions,
+): Promise<void> {
+  await removeLeftovers(directory);
+  const totalBytes = totalOf(entries);
+  let doneBytes = 0;
+  const wrote = (byteLength: number) => {
+    doneBytes += byteLength;
+    onProgress?.(doneBytes, totalBytes);
+    if (signal?.aborted === true) {
+      throw new InterruptedError('interrupted', `Cannot prepare "${directory}": cancelled`, { directory });
+    }
+  };
+  const fill = async (temporary: string) => {
+    const file = await open(join(temporary, lowBitFiles.data), 'wx+');
+    const written: LowBitEntry[] = [];
+    let end = 0;
+    try {
+      for (const { write, byteLength, id, format, directions, directionExponent } of entries) {
+        const sha256 = await write(file.fd, end, wrote);
+        const place = { byteOffset: String(end), byteLength: String(byteLength) };
+        written.push({ id, format, directions, directionExponent, ...place, sha256 });
+        end = Math.ceil((end + byteLength) / weightsAlignment) * weightsAlignment;
+      }
+      await file.truncate(end);
+    } finally {
+      await file.close();
+    }
+    const manifest = encodeLowBitManifest({
+      format: lowBitManifestFormat,
+      version: lowBitManifestVersion,
+      prepared,
+      byteLength: String(end),
+      entries: written,
+    });
+    await writeFile(join(temporary, lowBitFiles.manifest), manifest);
+    await writeFile(join(temporary, lowBitFiles.digest), `${sha256Hex(manifest)}  ${lowBitFiles.manifest}\n`);
+    setAside = await moveAside(directory);
+  };
+  let setAside: string | null = null;
+  try {
+    await writeDirectoryAtomic(directory, {
+      temporary: temporarySibling(directory),
+      neededBytes: totalBytes,
+      fill,
+    });
+  } finally {
+    if (setAside !== null) await rm(setAside, { recursive: true, force: true });
+  }
+}
+
+/** What lies there is outdated; under another name the next run would clear it away. */
+async function moveAside(directory: string): Promise<string | null> {
+  const aside = temporarySibling(directory);
+  try {
+    await rename(directory, aside);
+    return aside;
+  } catch (error) {
+    if (systemCode(error) === 'ENOENT') return null;
+    throw storageError(error, 'replace', directory, 0);
+  }
+}
+
+async function verify(
+  file: FileHandle,
+  path: string,
+  entries: readonly LowBitEntry[],
+  { signal }: FolderOptions,
+): Promise<void> {
+  const chunk = new Uint8Array(4 * 1024 * 1024);
+  for (const { id, byteOffset, byteLength, sha256 } of entries) {
+    const hash = createHash('sha256');
+    for (let offset = 0; offset < Number(byteLength); ) {
+      if (signal?.aborted === true)
+        throw new InterruptedError('interrupted', `Cannot verify "${path}": cancelled`);
+      const wanted = Math.min(chunk.length, Number(byteLength) - offset);
+      const { bytesRead } = await file.read(chunk, 0, wanted, Number(byteOffset) + offset);
+      if (bytesRead === 0) break;
+      hash.update(chunk.subarray(0, bytesRead));
+      offset += bytesRead;
+    }
+    const actual = hash.digest('hex');
+    if (actual === sha256) continue;
+    throw new TamperedError(
+      'tensor-digest',
+      `Cannot trust "${id}" of "${path}": its ${byteLength} bytes from ${byteOffset} have the SHA-256 ${actual}, the manifest says ${sha256}`,
+      { path, tensor: id, byteOffset, byteLength, actual, stated: sha256 },
+    );
+  }
+}
+
+function totalOf(entries: readonly PlannedEntry[]): number {
+  return entries.reduce((sum, { byteLength }) => sum + byteLength, 0);
+}

@@ -1,0 +1,199 @@
+import { createHash } from 'node:crypto';
+import { readSync } from 'node:fs';
+import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
+import { DefectError, ExecutionError } from '../base/errors.js';
+import { widenStored } from '../base/half.js';
+import { storedBytes } from '../base/stored-type.js';
+import type { LowBitName } from './low-bit.js';
+import { type LowBitFormat, lowBitFormat } from './low-bit.js';
+import { LowBitCopyWriter } from './low-bit-copy.js';
+import { type LowBitFolder, openOrWriteFolder, type PlannedEntry } from './low-bit-folder.js';
+import { type LowBitChoice, type LowBitPlan, lowBitBytes, withNeuronRows } from './low-bit-plan.js';
+import { PackBuffers, packTransposed, writeFully } from './matrix-pack.js';
+import type { MatrixDescription, ModelDescription } from './model-description.js';
+import type { LockOptions } from './prepare-lock.js';
+import type { PreparedModel } from './prepared-model.js';
+
+/** A low-bit copy in its file. */
+export interface StoredCopy {
+  readonly format: LowBitName;
+  readonly directions: number;
+  readonly directionExponent: number;
+  readonly byteOffset: number;
+  readonly byteLength: number;
+}
+
+/** The certified part of a prepared form: low-bit copies, and neuron-major rows of the matrices that have one. */
+export interface LowBitModel {
+  readonly plan: LowBitPlan;
+  /** The description with those matrices neuron-major. */
+  readonly description: ModelDescription;
+  /** SHA-256 of the manifest of the copies. */
+  readonly manifestDigest: string;
+  readonly copiesFile: { readonly path: string; readonly descriptor: number };
+  readonly rowsFile: { readonly path: string; readonly descriptor: number };
+  /** Null for a matrix without one. */
+  copy(id: string): StoredCopy | null;
+  /** Byte offset of the neuron-major rows in their file. Throws `DefectError` for a matrix without a copy. */
+  rowsPosition(id: string): number;
+  /** Whether this call wrote any of it. */
+  readonly writtenNow: boolean;
+  readonly byteLength: number;
+  close(): Promise<void>;
+}
+
+export interface LowBitOptions extends LockOptions {
+  /** Read everything and compare its SHA-256. */
+  readonly verify?: boolean | undefined;
+  readonly onProgress?: ((doneBytes: number, totalBytes: number) => void) | undefined;
+}
+
+/** Where the certified part lies inside a prepared directory. */
+export const lowBitDirectory = 'low-bit';
+
+/**
+ * Opens the low-bit copies of a plan, writing them, and the neuron-major rows that all plans share, where that was not
+ * done. The caller closes it, before the prepared form. Throws as `openOrWriteFolder`.
+ */
+export async function openLowBit(
+  prepared: PreparedModel,
+  plan: LowBitPlan,
+  options: LowBitOptions = {},
+): Promise<LowBitModel> {
+  const matrices = prepared.description.matrices.filter(({ id }) => plan.choices.has(id));
+  const root = join(prepared.directory, lowBitDirectory);
+  const common = { ...options, prepared: prepared.manifestDigest };
+  const rows = await openOrWriteFolder(join(root, 'rows'), {
+    ...common,
+    entries: matrices.map((matrix) => rowsEntry(prepared, matrix)),
+  });
+  try {
+    const copies = await openOrWriteFolder(join(root, plan.name), {
+      ...common,
+      entries: matrices.map((matrix) => copyEntry(rows.folder, matrix, plan.choices.get(matrix.id)!)),
+    });
+    return opened(prepared, plan, rows.folder, copies.folder, rows.writtenNow || copies.writtenNow);
+  } catch (error) {
+    await rows.folder.close();
+    throw error;
+  }
+}
+
+function opened(
+  prepared: PreparedModel,
+  plan: LowBitPlan,
+  rows: LowBitFolder,
+  copies: LowBitFolder,
+  writtenNow: boolean,
+): LowBitModel {
+  return {
+    plan,
+    description: withNeuronRows(prepared.description, plan),
+    manifestDigest: copies.manifestDigest,
+    copiesFile: copies.file,
+    rowsFile: rows.file,
+    writtenNow,
+    byteLength: rows.file.byteLength + copies.file.byteLength,
+    copy(id) {
+      const entry = copies.entries.get(id);
+      if (entry === undefined) return null;
+      const { format, directions, directionExponent, byteOffset, byteLength } = entry;
+      return {
+        format: format as LowBitName,
+        directions,
+        directionExponent,
+        byteOffset: Number(byteOffset),
+        byteLength: Number(byteLength),
+      };
+    },
+    rowsPosition(id) {
+      const entry = rows.entries.get(id);
+      if (entry === undefined) throw new DefectError(`The certified part has no rows of "${id}"`, { id });
+      return Number(entry.byteOffset);
+    },
+    async close() {
+      await copies.close();
+      await rows.close();
+    },
+  };
+}
+
+/** A first projection is input-major in the weights file; certified, its rows are fetched one by one. */
+function rowsEntry(prepared: PreparedModel, matrix: MatrixDescription): PlannedEntry {
+  const { id, inputs, outputs, type, layout } = matrix;
+  if (layout !== 'input-major') throw new DefectError(`Cannot turn "${id}": it is not input-major`);
+  const { byteOffset: source, byteLength } = prepared.tensor(id);
+  const { descriptor, path } = prepared.weightsFile;
+  return {
+    id,
+    format: 'rows',
+    directions: 0,
+    directionExponent: 0,
+    byteLength,
+    write: async (target, byteOffset, wrote) => {
+      const read = async (offset: number, bytes: Uint8Array) =>
+        readFully(descriptor, path, source + offset, bytes);
+      const { sha256 } = await packTransposed(
+        read,
+        inputs,
+        outputs,
+        type,
+        { descriptor: target, byteOffset, wrote },
+        new PackBuffers(),
+      );
+      return sha256;
+    },
+  };
+}
+
+/** Rows that are widened and rounded between two looks at whether to stop. */
+const rowsAtOnce = 256;
+
+function copyEntry(rows: LowBitFolder, matrix: MatrixDescription, choice: LowBitChoice): PlannedEntry {
+  const { id, inputs, outputs, type } = matrix;
+  const byteLength = lowBitBytes(matrix, choice);
+  return {
+    id,
+    format: choice.format,
+    directions: choice.directions?.count ?? 0,
+    directionExponent: choice.directions?.exponent ?? 0,
+    byteLength,
+    write: async (target, byteOffset, wrote) => {
+      const format: LowBitFormat = lowBitFormat(choice.format);
+      const writer = new LowBitCopyWriter(inputs, outputs, format, choice.directions);
+      const position = Number(rows.entries.get(id)!.byteOffset);
+      const rowBytes = inputs * storedBytes[type];
+      let reported = 0;
+      for (let begin = 0; begin < outputs; begin += rowsAtOnce) {
+        const end = Math.min(outputs, begin + rowsAtOnce);
+        const bytes = new Uint8Array((end - begin) * rowBytes);
+        readFully(rows.file.descriptor, rows.file.path, position + begin * rowBytes, bytes);
+        const weights = widenStored(type, bytes);
+        for (let neuron = begin; neuron < end; neuron += 1) {
+          writer.add(neuron, weights.subarray((neuron - begin) * inputs, (neuron - begin + 1) * inputs));
+        }
+        const done = Math.floor((byteLength * end) / outputs);
+        wrote(done - reported);
+        reported = done;
+        await setImmediate(); // lets an abort or a signal be seen
+      }
+      writeFully(target, writer.bytes, byteOffset);
+      return createHash('sha256').update(writer.bytes).digest('hex');
+    },
+  };
+}
+
+function readFully(descriptor: number, path: string, position: number, target: Uint8Array): void {
+  let filled = 0;
+  while (filled < target.byteLength) {
+    const count = readSync(descriptor, target, filled, target.byteLength - filled, position + filled);
+    if (count === 0) {
+      throw new ExecutionError('short-read', `Cannot read "${path}": the file ends early`, {
+        path,
+        position: String(position + filled),
+      });
+    }
+    filled += count;
+  }
+}

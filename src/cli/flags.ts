@@ -137,6 +137,11 @@ export const flags = {
   stop: () =>
     new Option('--stop <text>', 'end at this text (repeatable)').argParser(stopTexts).default([] as string[]),
   ignoreEos: () => new Option('--ignore-eos', 'go on past end-of-sequence tokens'),
+  restoreCheck: () =>
+    new Option(
+      '--restore-check',
+      'afterwards hold every weight, compare all with the manifest, generate again, compare digests',
+    ),
   receipt: () => new Option('--receipt <file>', 'write a receipt of the run (.intoto.jsonl)'),
   sign: () => new Option('--sign <key.pem>', 'sign the receipt with this Ed25519 private key'),
   includeContent: () => new Option('--include-content', 'put token ids and text into the receipt'),

@@ -40,6 +40,7 @@ function command() {
     .addOption(flags.seed())
     .addOption(flags.stop())
     .addOption(flags.ignoreEos())
+    .addOption(flags.restoreCheck())
     .addOption(flags.receipt())
     .addOption(flags.sign())
     .addOption(flags.includeContent())

@@ -2,6 +2,8 @@ import { exitCodes, InterruptedError } from '../base/errors.js';
 import { checkPrompts } from '../generate/generation.js';
 import { OpRecorder } from '../generate/op-recorder.js';
 import type { GenerateOptions } from '../generate/options.js';
+import type { GenerationOutcome } from '../generate/outcome.js';
+import { checkRestored, type RestoreCheck } from '../generate/restore-check.js';
 import { closePlan, openSession, planSession, type Session, type SessionPlan } from '../generate/session.js';
 import type { SessionHooks } from '../generate/session-options.js';
 import { raiseExitCode } from './exit-code.js';
@@ -9,7 +11,7 @@ import type { GenerateFlags } from './generate-command.js';
 import { LogitsFile } from './logits-file.js';
 import type { Progress } from './progress.js';
 import type { PromptInput } from './prompt-input.js';
-import { runJson, runSummary } from './run-report.js';
+import { restoreText, runJson, runSummary } from './run-report.js';
 import { sessionHooks, sessionOptionsOf } from './session-flags.js';
 import { interruption } from './signals.js';
 import type { Terminal } from './terminal.js';
@@ -121,11 +123,30 @@ async function generate(
     if (failure !== null && !(failure instanceof InterruptedError)) throw failure;
     await logits?.finish(prompts.length);
     await closeRecords();
+    const restored =
+      given.restoreCheck === true && failure === null
+        ? await restore(session, outcome, options, signal)
+        : null;
     // The one object comes last: whatever fails before is told in its place
-    if (terminal.json) terminal.printJson(runJson(session, outcome));
+    if (terminal.json) terminal.printJson(runJson(session, outcome, restored));
     terminal.note(runSummary(session, outcome));
+    if (restored !== null) {
+      terminal.note(restoreText(restored));
+      if (restored.difference !== null) raiseExitCode(exitCodes.gateFailed);
+    }
     if (failure !== null) raiseExitCode(exitCodes.interrupted);
   } finally {
     await logits?.discard();
   }
+}
+
+/** Closes the session first: what it holds need not fit beside the whole model. */
+async function restore(
+  session: Session,
+  { requests }: GenerationOutcome,
+  options: GenerateOptions,
+  signal: AbortSignal,
+): Promise<RestoreCheck> {
+  await session.close();
+  return checkRestored(session.plan.options, requests, options, { signal });
 }

@@ -4,6 +4,7 @@
 
 // Room in shared memory, in words.
 constexpr int compactWords = 1024 + 32;
+constexpr int wordsAtOnce = 8;
 
 // One block of threads, a multiple of 32 of them: as many words of 32 columns a turn as there are threads. Ballots make
 // the words, a scan gives each its place.
@@ -13,14 +14,22 @@ __device__ __forceinline__ void compactColumns(const float *x, int rows, int wid
   u32 found = 0;
   for (int first = 0; first < width; first += threads * 32) {
     const int count = min(threads, (width - first + 31) / 32);
-#pragma unroll 4
-    for (int word = warp; word < count; word += warps) {
-      const int column = first + word * 32 + lane;
-      bool any = false;
-      if (column < width)
-        for (int t = 0; t < rows; t++) any = any || x[(i64)t * width + column] != 0.0f; // true for NaN
-      const u32 bits = __ballot_sync(0xffffffffu, any);
-      if (lane == 0) words[word] = bits;
+    // Loads of several words on their way: one block of threads has a whole row to read.
+    for (int base = warp; base < count; base += wordsAtOnce * warps) {
+      bool any[wordsAtOnce];
+#pragma unroll
+      for (int k = 0; k < wordsAtOnce; k++) any[k] = false;
+      for (int t = 0; t < rows; t++)
+#pragma unroll
+        for (int k = 0; k < wordsAtOnce; k++) {
+          const int word = base + k * warps, column = first + word * 32 + lane;
+          if (word < count && column < width) any[k] |= x[(i64)t * width + column] != 0.0f; // true for NaN
+        }
+#pragma unroll
+      for (int k = 0; k < wordsAtOnce; k++) {
+        const u32 bits = __ballot_sync(0xffffffffu, any[k]);
+        if (lane == 0 && base + k * warps < count) words[base + k * warps] = bits;
+      }
     }
     __syncthreads();
     u32 bits = tid < count ? words[tid] : 0;

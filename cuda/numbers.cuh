@@ -7,6 +7,7 @@ typedef long long i64;
 typedef double f64;
 typedef unsigned int u32;
 typedef unsigned short u16;
+typedef unsigned long long u64;
 
 // Inputs of one block of the summation rule.
 constexpr int blockInputs = 128;
@@ -63,6 +64,14 @@ template <class E> struct Packed<E, 4> {
   uint2 a;
   __device__ __forceinline__ float at(int c) const {
     const u32 half = c < 2 ? a.x : a.y;
+    return widen<E>((u16)((c & 1) == 0 ? half : half >> 16));
+  }
+};
+
+template <class E> struct Packed<E, 8> {
+  uint4 a;
+  __device__ __forceinline__ float at(int c) const {
+    const u32 half = c < 2 ? a.x : c < 4 ? a.y : c < 6 ? a.z : a.w;
     return widen<E>((u16)((c & 1) == 0 ? half : half >> 16));
   }
 };
@@ -193,74 +202,10 @@ __device__ __forceinline__ void awaitPredecessor() {
 #endif
 }
 
-// Asks for weights to be brought into the second-level cache; every thread of the block asks for its part. Address and
-// count are multiples of 16.
-__device__ __forceinline__ void prefetchBytes(const void *address, i64 byteLength) {
-#if __CUDA_ARCH__ >= 900
-  constexpr i64 part = 2048;
-  for (i64 at = threadIdx.x * part; at < byteLength; at += blockDim.x * part)
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"((const char *)address + at),
-                 "r"((u32)(byteLength - at < part ? byteLength - at : part)));
-#endif
-}
-
 // Both at the beginning, for kernels that have nothing to fetch before.
 __device__ __forceinline__ void enterKernel() {
   releaseSuccessor();
   awaitPredecessor();
-}
-
-// Sums `term` over the row by the block rule; a thread takes whole blocks, every thread adds their sums in order. The row
-// lies in shared memory with one float of padding a block, so that threads of a warp meet different banks. All threads of
-// the block call it.
-template <class Term> __device__ __forceinline__ float blockRuleSum(const float *row, float *sums, int width, Term term) {
-  const int blocks = (width + blockInputs - 1) / blockInputs;
-  for (int block = threadIdx.x; block < blocks; block += blockDim.x) {
-    const float *from = row + block * (blockInputs + 1);
-    const int count = min(blockInputs, width - block * blockInputs);
-    float acc = 0.0f;
-    if (count == blockInputs) {
-#pragma unroll 32
-      for (int i = 0; i < blockInputs; i++) acc = acc + term(from[i]);
-    } else {
-      for (int i = 0; i < count; i++) acc = acc + term(from[i]);
-    }
-    sums[block] = acc;
-  }
-  __syncthreads();
-  float y = 0.0f;
-#pragma unroll 8
-  for (int block = 0; block < blocks; block++) y = y + sums[block];
-  __syncthreads();
-  return y;
-}
-
-struct NormScale {
-  float mean; // 0 for RMS
-  float r;
-};
-
-// Mean and reciprocal deviation of a padded row in shared memory.
-__device__ __forceinline__ NormScale normScale(const float *row, float *sums, int width, bool rms, float epsilon) {
-  const float n = (float)width;
-  float mean = 0.0f, spread;
-  if (rms) {
-    spread = blockRuleSum(row, sums, width, [](float value) { return value * value; }) / n;
-  } else {
-    mean = blockRuleSum(row, sums, width, [](float value) { return value; }) / n;
-    spread = blockRuleSum(row, sums, width, [mean](float value) {
-               const float d = value - mean;
-               return d * d;
-             }) / n;
-  }
-  return NormScale{mean, 1.0f / sqrtf(spread + epsilon)};
-}
-
-__device__ __forceinline__ float normed(float value, NormScale scale, bool rms, const float *gamma, const float *beta, int i) {
-  float y = (rms ? value : value - scale.mean) * scale.r;
-  if (gamma) y = y * gamma[i];
-  if (beta) y = y + beta[i];
-  return y;
 }
 
 // The largest finite binary16 is 65504; from 65520 on rounding gives infinity.

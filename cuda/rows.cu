@@ -1,5 +1,6 @@
 // Ops that touch each element once, and norms.
 #include "active-set.cuh"
+#include "norms.cuh"
 
 struct GatherParams {
   i64 rows;
@@ -84,19 +85,18 @@ struct NormParams {
 
 extern "C" __global__ void __launch_bounds__(1024) norm_rows(const NormParams p) {
   enterKernel();
-  extern __shared__ float shared[];
+  extern __shared__ __align__(16) float shared[];
   const int width = (int)p.width, blocks = (width + blockInputs - 1) / blockInputs;
   const bool rms = p.rms != 0;
-  float *row = shared, *sums = shared + blocks * (blockInputs + 1);
+  float *row = shared, *sums = shared + blocks * paddedBlock;
   const float *x = p.x + (i64)blockIdx.x * width;
   float *out = p.out + (i64)blockIdx.x * width;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < width; i += blockDim.x) row[i + i / blockInputs] = x[i];
+  loadPaddedRows(row, 0, 1, x, width, 1, width);
   __syncthreads();
   const NormScale scale = normScale(row, sums, width, rms, (float)p.epsilon);
 #pragma unroll 4
   for (int i = threadIdx.x; i < width; i += blockDim.x)
-    out[i] = normed(row[i + i / blockInputs], scale, rms, p.gamma, p.beta, i);
+    out[i] = normed(row[paddedIndex(i)], scale, rms, p.gamma, p.beta, i);
 }
 
 struct RopeParams {

@@ -26,7 +26,7 @@ template <class E, int R, int C> __device__ __forceinline__ void activeInputs(co
   typedef typename E::Stored Stored;
   constexpr int columns = 32 * C;
   constexpr int batch = 8;
-  extern __shared__ float shared[];
+  extern __shared__ __align__(16) float shared[];
   const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int rows = (int)p.rows, outputs = (int)p.outputs, blocks = (int)p.neuronBlocks;
   const int firstColumn = blockIdx.x * columns, column = firstColumn + lane * C;
@@ -151,7 +151,7 @@ struct OutputRowsParams {
 // shared memory so that its loads are adjacent. The rows are the first ones, or those of the active set.
 template <class E, int R> __device__ __forceinline__ void outputRows(const OutputRowsParams &p) {
   typedef typename E::Stored Stored;
-  extern __shared__ float shared[];
+  extern __shared__ __align__(16) float shared[];
   enterKernel();
   const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int rows = (int)p.rows, inputs = (int)p.inputs;
@@ -241,13 +241,13 @@ struct ActiveDirectParams {
 };
 
 // As active inputs, for a set that is all of x and rows that lie by neuron: each group of lanes finds the active neurons
-// of its block of 128 by itself, so nothing waits for the list.
+// of its block of 128 by itself, so nothing waits for the list. A lane reads C weights of a row, 16 bytes where rows are
+// aligned; a group's share of a row is then 128 bytes, the most that one request over the link asks for.
 template <class E, int R, int lanes, int C> __device__ __forceinline__ void activeDirect(const ActiveDirectParams &p) {
   typedef typename E::Stored Stored;
-  constexpr int columns = lanes * C, perLane = blockInputs / lanes;
-  constexpr int batch = 8; // rows on their way
-  constexpr u32 groupMask = lanes == 32 ? 0xffffffffu : (1u << lanes) - 1;
-  extern __shared__ float shared[];
+  constexpr int columns = lanes * C, quads = blockInputs / 4 / lanes; // of inputs, a lane
+  constexpr int batch = R == 1 ? 8 : 4; // rows on their way
+  extern __shared__ __align__(16) float shared[];
   enterKernel();
   const int rows = (int)p.rows, width = (int)p.width, outputs = (int)p.outputs;
   if (blockIdx.x + 1 == gridDim.x) {
@@ -255,45 +255,61 @@ template <class E, int R, int lanes, int C> __device__ __forceinline__ void acti
     return;
   }
   const int groups = blockDim.x / lanes, group = threadIdx.x / lanes, lane = threadIdx.x % lanes;
-  const int shift = threadIdx.x % 32 / lanes * lanes; // of the group's bits in a ballot
   const int blocks = (width + blockInputs - 1) / blockInputs, blocksPerRound = (int)p.blocksPerRound;
   const int firstColumn = blockIdx.x * columns, column = firstColumn + lane * C;
   const bool inside = column + C <= outputs;
+  const bool wide = ((u64)p.x & 15) == 0 && width % 4 == 0;
   const Stored *matrix = (const Stored *)p.matrix;
-  float *own = shared + group * (R * blockInputs + blockInputs); // [R][128] inputs of this group
-  int *found = (int *)(own + R * blockInputs);                   // [128] active neurons of the block, ascending
-  int *counts = (int *)(shared + groups * (R + 1) * blockInputs); // [blocks]
-  float *partial = (float *)(counts + blocks);                   // [blocksPerRound][R][columns]
-  float *sums = partial + blocksPerRound * R * columns;          // [R][columns]
+  float *own = shared + group * R * blockInputs;          // [R][128] inputs of this group
+  int *counts = (int *)(shared + groups * R * blockInputs); // [blocks] of active neurons
+  float *partial = (float *)(counts + blocks);            // [blocksPerRound][R][columns]
+  float *sums = partial + blocksPerRound * R * columns;   // [R][columns]
 
   for (int begin = 0; begin < blocks; begin += blocksPerRound) {
     const int end = min(blocks, begin + blocksPerRound);
     for (int base = begin; base < end; base += groups) {
       const int block = base + group, from = block * blockInputs;
       const bool taken = block < end;
-      float values[R][perLane];
-#pragma unroll
-      for (int r = 0; r < R; r++)
-#pragma unroll
-        for (int k = 0; k < perLane; k++) {
-          const int i = from + k * lanes + lane;
-          values[r][k] = taken && r < rows && i < width ? p.x[(i64)r * width + i] : 0.0f;
-        }
       __syncwarp(); // the turn before has been read
-      int count = 0;
+      // Bit i of low and high: input i and 64 + i of the block are active.
+      u64 low = 0, high = 0;
 #pragma unroll
-      for (int k = 0; k < perLane; k++) {
-        bool any = false;
+      for (int r = 0; r < R; r++) {
+        float4 values[quads];
 #pragma unroll
-        for (int r = 0; r < R; r++) {
-          any = any || values[r][k] != 0.0f;
-          own[r * blockInputs + k * lanes + lane] = values[r][k];
+        for (int k = 0; k < quads; k++) {
+          const int i = from + (k * lanes + lane) * 4;
+          const float *x = p.x + (i64)r * width + i;
+          values[k] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+          if (taken && r < rows) {
+            if (wide) {
+              if (i < width) values[k] = *reinterpret_cast<const float4 *>(x);
+            } else {
+              if (i < width) values[k].x = x[0];
+              if (i + 1 < width) values[k].y = x[1];
+              if (i + 2 < width) values[k].z = x[2];
+              if (i + 3 < width) values[k].w = x[3];
+            }
+          }
         }
-        const u32 bits = __ballot_sync(0xffffffffu, any) >> shift & groupMask;
-        if (any) found[count + __popc(bits & ((1u << lane) - 1))] = k * lanes + lane;
-        count += __popc(bits);
+#pragma unroll
+        for (int k = 0; k < quads; k++) {
+          const float4 four = values[k];
+          const int quad = k * lanes + lane;
+          *reinterpret_cast<float4 *>(own + r * blockInputs + quad * 4) = four;
+          const u32 bits = (four.x != 0.0f ? 1u : 0u) | (four.y != 0.0f ? 2u : 0u) | (four.z != 0.0f ? 4u : 0u) |
+                           (four.w != 0.0f ? 8u : 0u); // true for NaN
+          if (quad < 16) low |= (u64)bits << (quad * 4);
+          else high |= (u64)bits << (quad * 4 - 64);
+        }
+      }
+#pragma unroll
+      for (int distance = 1; distance < lanes; distance *= 2) {
+        low |= __shfl_xor_sync(0xffffffffu, low, distance);
+        high |= __shfl_xor_sync(0xffffffffu, high, distance);
       }
       __syncwarp();
+      const int count = __popcll(low) + __popcll(high);
       if (taken && lane == 0) counts[block] = count;
       float acc[R][C];
 #pragma unroll
@@ -306,7 +322,9 @@ template <class E, int R, int lanes, int C> __device__ __forceinline__ void acti
         int at[batch];
 #pragma unroll
         for (int i = 0; i < batch; i++) {
-          at[i] = first + i < count ? found[first + i] : -1;
+          at[i] = low != 0 ? __ffsll((long long)low) - 1 : high != 0 ? 63 + __ffsll((long long)high) : -1;
+          if (low != 0) low &= low - 1;
+          else high &= high - 1;
           if (at[i] >= 0 && inside) w[i] = loadPacked<E, C>(weights + at[i] * p.rowStride);
         }
 #pragma unroll
@@ -334,16 +352,18 @@ template <class E, int R, int lanes, int C> __device__ __forceinline__ void acti
       const int r = o / columns, target = firstColumn + o % columns;
       if (r >= rows || target >= outputs) continue;
       const i64 at = (i64)r * outputs + target;
+      // Asked for before the sum, which they wait behind.
+      const float bias = p.bias ? p.bias[target] : 0.0f, residual = p.residual ? p.residual[at] : 0.0f;
       float y = begin > 0 ? sums[o] : p.continues ? p.out[at] : 0.0f;
-#pragma unroll 8
+#pragma unroll 16
       for (int block = begin; block < end; block++)
         if (counts[block] > 0) y = y + partial[(block - begin) * R * columns + o];
       if (end < blocks) {
         sums[o] = y;
         continue;
       }
-      if (p.bias) y = y + p.bias[target];
-      if (p.residual) y = y + p.residual[at];
+      if (p.bias) y = y + bias;
+      if (p.residual) y = y + residual;
       p.out[at] = y;
     }
     if (end < blocks) __syncthreads();
@@ -361,10 +381,12 @@ template <class E, int R, int lanes, int C> __device__ __forceinline__ void acti
     outputRows<E, R>(p);                                                                                               \
   }
 #define ACTIVE_DIRECT(type, E, R)                                                                                      \
-  extern "C" __global__ void __launch_bounds__(640) active_direct_##type##_r##R##_16x4(const ActiveDirectParams p) {   \
-    activeDirect<E, R, 16, 4>(p);                                                                                      \
+  extern "C" __global__ void __launch_bounds__(640, 1)                                                                 \
+      active_direct_##type##_r##R##_16B(const ActiveDirectParams p) {                                                  \
+    activeDirect<E, R, 8, 16 / (int)sizeof(E::Stored)>(p);                                                             \
   }                                                                                                                    \
-  extern "C" __global__ void __launch_bounds__(640) active_direct_##type##_r##R##_32x1(const ActiveDirectParams p) {   \
+  extern "C" __global__ void __launch_bounds__(640, 1)                                                                 \
+      active_direct_##type##_r##R##_1(const ActiveDirectParams p) {                                                    \
     activeDirect<E, R, 32, 1>(p);                                                                                      \
   }
 #define SPARSE_OF(type, E) SPARSE(type, E, 1) SPARSE(type, E, 2) SPARSE(type, E, 4) SPARSE(type, E, 8)

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Backend } from '../../src/backend/backend.js';
 import { openOracle } from '../../src/backend/oracle/open-oracle.js';
+import { alignedGroups } from './contract/aligned-cases.js';
 import { attentionGroups } from './contract/attention-cases.js';
 import { type CaseGroup, type ContractCase, placed } from './contract/case.js';
 import { CaseRandom } from './contract/case-random.js';
@@ -36,6 +37,7 @@ export function contractGroups(): CaseGroup[] {
     ...quantisedGroups(),
     ...elementwiseGroups(),
     ...attentionGroups(),
+    ...alignedGroups(),
     ...certifyGroups(),
   ];
 }

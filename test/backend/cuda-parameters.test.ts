@@ -10,7 +10,7 @@ import { cudaFacts, planCases } from './cuda-support.js';
 const sources = [
   'rows.cu',
   'attention.cu',
-  'linear-rows.cu',
+  'linear-rows.cuh',
   'linear-tiles.cu',
   'sparse.cu',
   'quantised-rows.cu',
@@ -72,7 +72,7 @@ describe('parameters of CUDA kernels', () => {
       )) {
         if (!name!.includes('##')) defined.set(name!, unit);
         for (const [, ...values] of source.matchAll(
-          /(?:LINEAR_ROWS|SPARSE|ACTIVE_DIRECT)\(type, E, (\d)\)/g,
+          /(?:LINEAR_ROWS|LINEAR_STREAM|SPARSE|ACTIVE_DIRECT)\(type, E, (\d)\)/g,
         )) {
           defined.set(name!.replace('##type##', type!).replace(/##R(##)?/, values[0]!), unit);
         }

@@ -2,6 +2,7 @@ import type { ActivateOp, ActiveInputsOp, CompactOp, LinearOp, NormOp, PlacedOp,
 import { activationCodes } from '../program.js';
 import { at, largestRowsVariant } from './launch.js';
 import type { FusedActivation, LinearGroup } from './plan-linear-rows.js';
+import { nativeProduct } from './plan-native.js';
 
 /** Rows up to which a norm is part of the product behind it: more rows of inputs do not fit beside the rest. */
 const mostNormRows = 2;
@@ -45,7 +46,13 @@ export function linearGroup(ops: readonly PlacedOp[], index: number): Fused<Line
 }
 
 function fewRows(op: LinearOp): boolean {
-  return op.rows > 0 && op.outputs > 0 && op.rows <= largestRowsVariant && op.matrix.layout === 'input-major';
+  return (
+    op.rows > 0 &&
+    op.outputs > 0 &&
+    op.rows <= largestRowsVariant &&
+    op.matrix.layout === 'input-major' &&
+    nativeProduct(op) === null
+  );
 }
 
 function normedBy(product: LinearOp, norm: NormOp): boolean {
@@ -94,7 +101,10 @@ function storesProducts([, keys, values]: readonly LinearOp[], store: StoreKvOp)
 }
 
 /** The activation of exactly the product's results, if it is one that the product can apply. */
-export function fusableActivation(product: LinearOp, activate: ActivateOp): FusedActivation | null {
+export function fusableActivation(
+  product: Pick<LinearOp, 'rows' | 'outputs' | 'out' | 'outOffset' | 'outStride'>,
+  activate: ActivateOp,
+): FusedActivation | null {
   const { activation } = activate;
   if (activation !== 'relu' && activation !== 'relu2' && activation !== 'fatrelu') return null;
   const whole = product.outOffset === 0 && product.outStride === product.outputs;

@@ -1,14 +1,23 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import type { BackendInfo } from '../backend.js';
 import { type StoredType, storedTypes } from './weight-types.js';
 
 /** The kernels' folder, at the same depth from src/ and from dist/. */
 export const kernelFolder = fileURLToPath(new URL('../../../cuda/', import.meta.url));
 
 /** Sources that are compiled once, and those that are compiled for each type of weights. */
-const plainSources = ['rows.cu', 'attention.cu'] as const;
-const typedSources = ['linear-rows.cu', 'linear-tiles.cu', 'sparse.cu'] as const;
+const plainSources = ['rows.cu', 'attention.cu', 'quantised-rows.cu'] as const;
+const typedSources = [
+  'linear-rows.cu',
+  'linear-stream.cu',
+  'linear-tiles.cu',
+  'sparse.cu',
+  'native.cu',
+] as const;
+/** Compiled and loaded in native numerics alone, for the types that tensor cores take. */
+const nativeSource = 'native.cu';
 
 /** What is compiled by itself and loaded as a module. */
 export interface KernelUnit {
@@ -26,8 +35,9 @@ export function typeOptions(type: StoredType): string[] {
   return [`-DWEIGHT_NAME=${type}`, `-DWEIGHT_TYPE=${typeNames[type]}`];
 }
 
-export function readKernelUnits(): KernelUnit[] {
-  return [
+/** In native numerics there are more kernels; those of portable numerics are the same in both. */
+export function readKernelUnits(numerics: BackendInfo['numerics'] = 'portable'): KernelUnit[] {
+  const all: KernelUnit[] = [
     ...plainSources.map((name) => ({ name, source: readSource(name), options: [] })),
     ...typedSources.flatMap((name) =>
       storedTypes.map((type) => ({
@@ -37,12 +47,18 @@ export function readKernelUnits(): KernelUnit[] {
       })),
     ),
   ];
+  return all.filter(
+    ({ name }) => !name.startsWith(nativeSource) || (numerics === 'native' && !name.endsWith(' f32')),
+  );
 }
 
 const unitsByPrefix: readonly (readonly [string, string])[] = [
   ['attention_', 'attention.cu'],
   ['linear_rows_', 'linear-rows.cu'],
+  ['linear_stream_', 'linear-stream.cu'],
   ['linear_tiles_', 'linear-tiles.cu'],
+  ['native_tiles_', 'native.cu'],
+  ['quantised_rows_', 'quantised-rows.cu'],
   ['active_inputs_', 'sparse.cu'],
   ['active_direct_', 'sparse.cu'],
   ['output_rows_', 'sparse.cu'],

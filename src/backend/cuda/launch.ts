@@ -1,5 +1,6 @@
 import type { Span } from '../../memory/buffers.js';
 import type { ParameterStructure, ParameterValues } from './parameters.js';
+import type { StreamTuning } from './stream-shape.js';
 
 /** One kernel launch as plain data: planned without a GPU, encoded and enqueued by the backend. */
 export interface Launch {
@@ -29,13 +30,18 @@ export interface LaunchFacts {
   readonly sharedBytes: number;
   /** Launches that say so start before the one in front has ended. */
   readonly overlaps: boolean;
+  /** Shapes of few-row products that a benchmark compares; chosen by size where absent. */
+  readonly tuning?: StreamTuning;
   /** Device address of the status word of op 0; op i has the i-th word of `statusWords`, counted round. */
   readonly statusAddress: number;
   /** Kernels wanted in place of those that planning prefers, for measurements. */
   readonly variants?: KernelVariants;
 }
 
-/** Names of variants; one that does not fit an op is passed over. Every variant gives the same bits. */
+/** What a measurement sets in place of what planning prefers. Every choice gives the same bits. */
+export type PlanChoices = Partial<Pick<LaunchFacts, 'overlaps' | 'variants' | 'tuning'>>;
+
+/** Names of variants; one that does not fit an op is passed over. */
 export interface KernelVariants {
   /** Of `tileVariants`: "128x80_8x5". */
   readonly tile?: string;

@@ -27,7 +27,7 @@ function outputRowsLaunch({ op, opIndex, activation }: PlannedLinear, facts: Lau
     opIndex,
     `output_rows_${op.matrix.type}_r${variant}`,
     'OutputRowsParams',
-    { ...shape.launch, grid: [Math.ceil(op.outputs / 32)] },
+    { ...shape.launch, grid: [Math.ceil(op.outputs / 32)], overlapsPrevious: true },
     {
       rows: op.rows,
       x: at(op.x) + op.inputBegin * 4,

@@ -1,7 +1,6 @@
 import {
   type ActivateOp,
   type AddOp,
-  type AttentionOp,
   blockInputs,
   type GatedProductOp,
   type GatherOp,
@@ -11,7 +10,7 @@ import {
 } from '../ops.js';
 import { activationCodes } from '../program.js';
 import { at, type Launch, type LaunchFacts, launch, statusOf } from './launch.js';
-import type { ParameterValues } from './parameters.js';
+import { paddedBlock } from './stream-shape.js';
 
 const elementThreads = 256;
 /** Blocks of threads beyond which more of them bring nothing: each goes on to further elements. */
@@ -28,7 +27,7 @@ export function planGather(op: GatherOp, opIndex: number, facts: LaunchFacts): L
       opIndex,
       `gather_${op.type}`,
       'GatherParams',
-      { grid: [blocksFor(op.columns), op.rows], threads: elementThreads },
+      { grid: [blocksFor(op.columns), op.rows], threads: elementThreads, overlapsPrevious: true },
       {
         rows: op.rows,
         columns: op.columns,
@@ -51,7 +50,7 @@ export function planActivate(op: ActivateOp, opIndex: number): Launch[] {
       opIndex,
       'activate',
       'ActivateParams',
-      { grid: [blocksFor(op.count)], threads: elementThreads },
+      { grid: [blocksFor(op.count)], threads: elementThreads, overlapsPrevious: true },
       {
         count: op.count,
         activation: activationCodes[op.activation],
@@ -69,7 +68,7 @@ export function planGatedProduct(op: GatedProductOp, opIndex: number): Launch[] 
       opIndex,
       'gated_product',
       'GatedProductParams',
-      { grid: [blocksFor(op.count)], threads: elementThreads },
+      { grid: [blocksFor(op.count)], threads: elementThreads, overlapsPrevious: true },
       { count: op.count, gate: at(op.gate), up: at(op.up) },
     ),
   ];
@@ -82,7 +81,7 @@ export function planAdd(op: AddOp, opIndex: number): Launch[] {
       opIndex,
       'add',
       'AddParams',
-      { grid: [blocksFor(op.count)], threads: elementThreads },
+      { grid: [blocksFor(op.count)], threads: elementThreads, overlapsPrevious: true },
       { count: op.count, a: at(op.a), b: at(op.b), out: at(op.out) },
     ),
   ];
@@ -101,7 +100,12 @@ export function planNorm(op: NormOp, opIndex: number): Launch[] {
       opIndex,
       'norm_rows',
       'NormParams',
-      { grid: [op.rows], threads: normThreads(op.width), sharedBytes: blocks * (blockInputs + 2) * 4 },
+      {
+        grid: [op.rows],
+        threads: normThreads(op.width),
+        sharedBytes: blocks * (paddedBlock + 1) * 4,
+        overlapsPrevious: true,
+      },
       {
         rms: op.norm === 'rms' ? 1 : 0,
         width: op.width,
@@ -123,7 +127,7 @@ export function planRope(op: RopeOp, opIndex: number): Launch[] {
       opIndex,
       'rope',
       'RopeParams',
-      { grid: [blocksFor(op.heads * half), op.rows], threads: elementThreads },
+      { grid: [blocksFor(op.heads * half), op.rows], threads: elementThreads, overlapsPrevious: true },
       {
         heads: op.heads,
         headDim: op.headDim,
@@ -145,7 +149,11 @@ export function planStoreKv(op: StoreKvOp, opIndex: number, facts: LaunchFacts):
       opIndex,
       `store_kv_${cache.type}`,
       'StoreKvParams',
-      { grid: [blocksFor(cache.kvHeads * cache.headDim), op.rows], threads: elementThreads },
+      {
+        grid: [blocksFor(cache.kvHeads * cache.headDim), op.rows],
+        threads: elementThreads,
+        overlapsPrevious: true,
+      },
       {
         positions: at(op.positions),
         keys: at(op.keys),
@@ -157,81 +165,6 @@ export function planStoreKv(op: StoreKvOp, opIndex: number, facts: LaunchFacts):
         capacity: cache.capacity,
         status: statusOf(facts, opIndex),
       },
-    ),
-  ];
-}
-
-const attentionThreads = 512;
-
-/** Rows of the attention scratch, used only where a row's scores do not fit shared memory. */
-export const attentionScratchRows = 16;
-
-/** Rows up to which one row's positions are divided among several blocks of threads. */
-const fewRows = 8;
-const largestCluster = 8;
-const clusterThreads = 256;
-
-/** Few rows: a cluster for each row and head; null where the device has no clusters or its rows do not fit. */
-function clusterLaunch(op: AttentionOp, opIndex: number, facts: LaunchFacts): Launch | null {
-  const { cache } = op;
-  if (facts.architecture < 90 || op.rows > fewRows) return null;
-  const blocks = Math.ceil(cache.capacity / blockInputs);
-  const cluster = blocks > 4 ? largestCluster : blocks > 2 ? 4 : blocks;
-  const groups = Math.ceil(blocks / cluster);
-  const floats = cache.headDim + 33 + (groups + 1) * (cache.headDim + 1) + groups * blockInputs;
-  if (floats * 4 > facts.sharedBytes) return null;
-  return launch(
-    opIndex,
-    `attention_cluster_${cache.type}`,
-    'AttentionParams',
-    { grid: [op.rows * op.heads * cluster], threads: clusterThreads, sharedBytes: floats * 4, cluster },
-    attentionValues(op, 0, groups),
-  );
-}
-
-function attentionValues(
-  op: AttentionOp,
-  scratch: number,
-  groups: number,
-): ParameterValues<'AttentionParams'> {
-  const { cache } = op;
-  return {
-    rows: op.rows,
-    heads: op.heads,
-    positions: at(op.positions),
-    scale: Math.fround(op.scale),
-    query: at(op.query),
-    keys: at(cache.keys),
-    values: at(cache.values),
-    kvHeads: cache.kvHeads,
-    headDim: cache.headDim,
-    capacity: cache.capacity,
-    scratch,
-    out: at(op.out),
-    groups,
-  };
-}
-
-export function planAttention(op: AttentionOp, opIndex: number, facts: LaunchFacts): Launch[] {
-  if (op.rows === 0) return [];
-  const { cache } = op;
-  const cluster = clusterLaunch(op, opIndex, facts);
-  if (cluster !== null) return [cluster];
-  const groups = Math.max(1, Math.floor(attentionThreads / cache.headDim));
-  const fixedFloats = cache.headDim + 32 + (groups + 1) * (cache.headDim + 1);
-  const inShared = (fixedFloats + cache.capacity) * 4 <= facts.sharedBytes;
-  const items = op.rows * op.heads;
-  return [
-    launch(
-      opIndex,
-      `attention_${cache.type}`,
-      'AttentionParams',
-      {
-        grid: [inShared ? items : Math.min(items, attentionScratchRows)],
-        threads: attentionThreads,
-        sharedBytes: (fixedFloats + (inShared ? cache.capacity : 0)) * 4,
-      },
-      attentionValues(op, inShared ? 0 : at(op.scratch), groups),
     ),
   ];
 }

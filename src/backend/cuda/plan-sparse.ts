@@ -10,7 +10,7 @@ export function planCompact(op: CompactOp, opIndex: number): Launch[] {
       opIndex,
       'compact',
       'CompactParams',
-      { grid: [1], threads: 1024 },
+      { grid: [1], threads: 1024, overlapsPrevious: true },
       { rows: op.rows, width: op.width, x: at(op.x), active: at(op.active) },
     ),
   ];
@@ -34,21 +34,29 @@ export function planActiveDirect(
 ): Launch {
   const variant = rowsVariant(op.rows);
   const { type, rowStride } = op.matrix;
-  const [lanes, perLane] = adjacent(at(op.matrix.span), rowStride, type, 4) ? [16, 4] : [32, 1];
-  const columns = lanes * perLane;
+  const perLane = 16 / storedBytes[type];
+  const aligned = adjacent(at(op.matrix.span), rowStride, type, perLane);
+  const lanes = aligned ? 8 : 32;
+  const columns = aligned ? lanes * perLane : lanes;
   const blocks = Math.ceil(compact.width / blockInputs);
-  const turns = Math.ceil((blocks * lanes) / directThreads);
-  const threads = Math.ceil((Math.ceil(blocks / turns) * lanes) / 32) * 32;
-  const fixedBytes = ((threads / lanes) * (variant + 1) * blockInputs + blocks + variant * columns) * 4;
+  // All blocks in one turn where shared memory holds the inputs of so many groups and the sums of one block at least.
+  const groupBytes = variant * blockInputs * 4;
+  const least = (blocks + 2 * variant * columns) * 4;
+  const mostGroups = Math.min(directThreads / lanes, Math.floor((facts.sharedBytes - least) / groupBytes));
+  const turns = Math.ceil(blocks / mostGroups);
+  const wanted = Math.ceil((Math.ceil(blocks / turns) * lanes) / 32) * 32;
+  const threads = Math.max(32, Math.min(wanted, Math.floor((mostGroups * lanes) / 32) * 32));
+  const fixedBytes = (threads / lanes) * groupBytes + (blocks + variant * columns) * 4;
   const blocksPerRound = roundOf(blocks, facts.sharedBytes - fixedBytes, variant * columns * 4);
   return launch(
     opIndex,
-    `active_direct_${type}_r${variant}_${lanes}x${perLane}`,
+    `active_direct_${type}_r${variant}_${aligned ? '16B' : '1'}`,
     'ActiveDirectParams',
     {
       grid: [Math.ceil(op.outputs / columns) + 1],
       threads,
       sharedBytes: Math.max(compactWords * 4, fixedBytes + blocksPerRound * variant * columns * 4),
+      overlapsPrevious: true,
     },
     {
       rows: op.rows,
@@ -89,6 +97,7 @@ export function planActiveInputs(op: ActiveInputsOp, opIndex: number, facts: Lau
         grid: [Math.ceil(op.outputs / columns)],
         threads: warps * 32,
         sharedBytes: fixedBytes + blocksPerRound * variant * columns * 4,
+        overlapsPrevious: true,
       },
       {
         rows,
@@ -124,7 +133,7 @@ export function planActiveOutputs(op: ActiveOutputsOp, opIndex: number, facts: L
       opIndex,
       `output_rows_${op.matrix.type}_r${variant}`,
       'OutputRowsParams',
-      { ...shape.launch, grid: [grid] },
+      { ...shape.launch, grid: [grid], overlapsPrevious: true },
       {
         rows,
         x: at(op.x) + begin * op.inputs * 4,

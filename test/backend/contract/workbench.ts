@@ -46,6 +46,11 @@ export class Workbench {
     return this.#place(label, bytes, type === 'f32' ? 'f32' : 'bytes');
   }
 
+  /** As prepared weights lie: at a multiple of 16 bytes. */
+  storedAligned(label: string, type: StoredType, bytes: Uint8Array): Span {
+    return this.#place(label, bytes, type === 'f32' ? 'f32' : 'bytes', 16);
+  }
+
   cache(label: string, type: 'f16' | 'f32', bytes: Uint8Array): Span {
     return this.#place(label, bytes, type);
   }
@@ -69,8 +74,8 @@ export class Workbench {
     return span;
   }
 
-  #place(label: string, bytes: Uint8Array, comparison: Comparison): Span {
-    const front = 4 * (1 + this.random.below(20));
+  #place(label: string, bytes: Uint8Array, comparison: Comparison, alignment = 4): Span {
+    const front = alignment * (1 + this.random.below(20));
     // A span of halves may end between two words; the guard behind it fills up to the next.
     const byteLength = front + Math.ceil(bytes.byteLength / 4) * 4 + 4 * (1 + this.random.below(20));
     const all = this.random.bytes(byteLength).slice();

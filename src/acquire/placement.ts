@@ -88,6 +88,8 @@ export interface MovedPerToken {
 export interface LinkRates {
   readonly denseBytesPerSecond: number;
   readonly rowBytesPerSecond: number;
+  /** Copies within the device, where there is one. */
+  readonly deviceBytesPerSecond?: number;
 }
 
 /**

@@ -2,7 +2,7 @@ import { Command } from '@commander-js/extra-typings';
 import { comparePolicies, type PricedPolicy } from '../acquire/compare.js';
 import type { Placement, WeightPath } from '../acquire/placement.js';
 import { formatByteSize } from '../base/byte-size.js';
-import { measureLinkRates } from '../generate/link-rates.js';
+import { measureLink } from '../generate/link-rates.js';
 import { closePlan, planSession, type SessionPlan } from '../generate/session.js';
 import { runtimeAllowanceBytes } from '../memory/runtime-allowance.js';
 import { flags } from './flags.js';
@@ -43,7 +43,7 @@ export function planCommand() {
       const { signal, dispose } = interruption();
       const hooks = {
         ...sessionHooks(terminal, progress, signal, null),
-        measureLink: measureLinkRates,
+        measureLink,
       };
       const plan = await planSession(sessionOptionsOf(given), hooks);
       try {
@@ -55,6 +55,7 @@ export function planCommand() {
             placement: plan.placement,
             kv: plan.kvShape,
             backend: plan.backend.info,
+            link: plan.request.link ?? null,
             ...(compared === null ? {} : { policies: compared }),
           });
       } finally {
@@ -84,10 +85,8 @@ const regimeNames: Record<Placement['regime'], string> = {
   A: 'attention moves too',
 };
 
-function compareText(
-  { options, placement, prepared }: SessionPlan,
-  compared: readonly PricedPolicy[],
-): string {
+function compareText(plan: SessionPlan, compared: readonly PricedPolicy[]): string {
+  const { options, placement } = plan;
   const { budgetBytes, moved, predictedMsPerToken } = placement;
   const lines = [
     `model      ${options.model}`,
@@ -95,13 +94,12 @@ function compareText(
     `activity   ${(moved.activeShare * 100).toFixed(1)} % of neurons (${moved.activeShareSource})`,
   ];
   if (predictedMsPerToken !== null)
-    lines.push(
-      `ms         for what moves, at the rates just read from "${prepared.weightsFile.path}"; arithmetic comes on top`,
-    );
+    lines.push(`ms         for what moves, ${ratesText(plan)}; arithmetic comes on top`);
   return `${lines.join('\n')}\n\n${policyTable(compared)}`;
 }
 
-function planText({ placement, options, backend, prepared }: SessionPlan): string {
+function planText(plan: SessionPlan): string {
+  const { placement, options, backend } = plan;
   const { budgetBytes, totalBytes, minimumBytes, moved } = placement;
   const lines = [
     `model      ${options.model}`,
@@ -115,9 +113,39 @@ function planText({ placement, options, backend, prepared }: SessionPlan): strin
   ];
   if (placement.predictedMsPerToken !== null)
     lines.push(
-      `predicted  about ${placement.predictedMsPerToken.toFixed(2)} ms a token for what moves, at the rates just read from "${prepared.weightsFile.path}"; arithmetic comes on top`,
+      `predicted  about ${placement.predictedMsPerToken.toFixed(2)} ms a token for what moves, ${ratesText(plan)}; arithmetic comes on top`,
     );
+  const device = deviceText(plan);
+  if (device !== null) lines.push(device);
   return `${lines.join('\n')}\n\n${componentTable(placement)}\n\n${matrixTable(placement)}\n${denseNotes(placement)}`;
+}
+
+/** Where the rates of a prediction come from. */
+function ratesText({ request, prepared }: SessionPlan): string {
+  const { link } = request;
+  if (link?.deviceBytesPerSecond === undefined)
+    return `at the rates just read from "${prepared.weightsFile.path}"`;
+  return `at the rates just measured on the link: copies ${rateText(link.denseBytesPerSecond)}, rows that the GPU reads itself ${rateText(link.rowBytesPerSecond)}`;
+}
+
+/** What reading the held weights takes a device at least. */
+function deviceText({ request, placement }: SessionPlan): string | null {
+  const rate = request.link?.deviceBytesPerSecond;
+  if (rate === undefined) return null;
+  const bytes = heldBytesRead(placement);
+  return `device     copies within itself at ${rateText(rate)}: at least ${((bytes / rate) * 1000).toFixed(2)} ms a token for ${formatByteSize(bytes)} of held weights`;
+}
+
+/** Bytes of held matrices that a new token reads, where zeros are skipped at the expected share. */
+function heldBytesRead({ matrices, moved }: Placement): number {
+  return matrices.reduce((sum, { paths, bytes }) => {
+    if (paths.decode === 'resident') return sum + bytes;
+    return paths.decode === 'resident-sparse' ? sum + Math.round(bytes * moved.activeShare) : sum;
+  }, 0);
+}
+
+function rateText(bytesPerSecond: number): string {
+  return `${(bytesPerSecond / 1e9).toFixed(1)} GB/s`;
 }
 
 function bytesText(bytes: number): string {

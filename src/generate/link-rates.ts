@@ -1,5 +1,6 @@
 import { readSync } from 'node:fs';
 import type { LinkRates } from '../acquire/placement.js';
+import type { Backend } from '../backend/backend.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
 
 /** Enough for a steady rate, little enough to read in a moment from a slow disk. */
@@ -8,14 +9,20 @@ const denseReadBytes = 1024 * 1024;
 const sampleRows = 256;
 
 /**
+ * Rates of the link that a backend's weights come over: of a device's own where it has one, else of the prepared file.
+ * Measured each time: what else runs on the machine is part of it.
+ */
+export async function measureLink(prepared: PreparedModel, { hostTier }: Backend): Promise<LinkRates> {
+  if (hostTier?.measureLink === undefined) return measureFileRates(prepared);
+  return hostTier.measureLink(secondRowBytes(prepared) ?? denseReadBytes);
+}
+
+/**
  * Measures how fast the prepared file is read: in long pieces, and in rows of second projections far from one another.
  * What the system keeps in its page cache counts as it is, so a file that was just prepared shows the rates of memory.
  */
-export async function measureLinkRates({
-  weightsFile,
-  description,
-  tensor,
-}: PreparedModel): Promise<LinkRates> {
+function measureFileRates(prepared: PreparedModel): LinkRates {
+  const { weightsFile } = prepared;
   const { descriptor, byteLength } = weightsFile;
   const buffer = new Uint8Array(denseReadBytes);
   const dense = timeReads(
@@ -23,14 +30,18 @@ export async function measureLinkRates({
     buffer,
     evenly(byteLength, denseReadBytes, sampleBytes / denseReadBytes),
   );
-  const second = description.matrices.find(({ role }) => role === 'second');
-  const rows = second === undefined ? null : tensor(second.id);
-  const rowBytes =
-    rows === null ? denseReadBytes : Math.min(denseReadBytes, rows.byteLength / rows.shape[0]!);
+  const rowBytes = Math.min(denseReadBytes, secondRowBytes(prepared) ?? denseReadBytes);
   return {
     denseBytesPerSecond: dense,
     rowBytesPerSecond: timeReads(descriptor, buffer, evenly(byteLength, rowBytes, sampleRows)),
   };
+}
+
+function secondRowBytes({ description, tensor }: PreparedModel): number | null {
+  const second = description.matrices.find(({ role }) => role === 'second');
+  if (second === undefined) return null;
+  const { byteLength, shape } = tensor(second.id);
+  return byteLength / shape[0]!;
 }
 
 /** At most `count` regions of `size` bytes, spread over the file. */

@@ -4,6 +4,7 @@ import type { LinkRates } from '../acquire/placement.js';
 import { type StreamLayout, streamLayouts } from '../acquire/plan.js';
 import { type PolicyName, policyNames } from '../acquire/policy.js';
 import { parseRetain, retainForms } from '../acquire/retain-rows.js';
+import type { Backend } from '../backend/backend.js';
 import {
   type BackendName,
   backendNames,
@@ -66,7 +67,7 @@ export interface SessionHooks {
   readonly onNote?: (text: string) => void;
   readonly onMove?: TraceSink;
   /** Asked while planning for the rates that a prediction of speed rests on; without it there is none. */
-  readonly measureLink?: (prepared: PreparedModel) => Promise<LinkRates>;
+  readonly measureLink?: (prepared: PreparedModel, backend: Backend) => Promise<LinkRates>;
   readonly signal?: AbortSignal;
 }
 

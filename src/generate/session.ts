@@ -191,7 +191,7 @@ export async function planSession(
       numerics: options.numerics,
       onNote: hooks.onNote,
     });
-    const link = await hooks.measureLink?.(prepared);
+    const link = await hooks.measureLink?.(prepared, backend);
     const profile = options.profile === null ? null : await readProfile(options.profile, prepared);
     return place(options, directory, prepared, backend, { link, profile });
   } catch (error) {

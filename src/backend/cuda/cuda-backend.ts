@@ -5,6 +5,7 @@ import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers
 import type {
   Backend,
   BackendInfo,
+  DeviceRates,
   HostTier,
   StoredShape,
   Transfer,
@@ -24,6 +25,7 @@ import { HostMirrors } from './host-mirrors.js';
 import type { KernelModules } from './kernels.js';
 import { type KernelVariants, type LaunchFacts, largestRowsVariant, statusWords } from './launch.js';
 import { Launcher } from './launcher.js';
+import { measureLink } from './measure-link.js';
 import { allocatePinned, type PinnedMemory } from './pinned-memory.js';
 import { attentionScratchRows } from './plan-attention.js';
 import { planLaunches } from './plan-launches.js';
@@ -120,6 +122,7 @@ export class CudaBackend implements Backend {
     this.hostTier = {
       directRows: largestRowsVariant,
       mirror: (...what) => this.#mirror(...what),
+      measureLink: (rowBytes) => this.#measureLink(rowBytes),
     };
   }
 
@@ -291,6 +294,38 @@ export class CudaBackend implements Backend {
     const fallible = fallibleOps(ops);
     if (Object.isFrozen(ops)) this.#fallibleOf.set(ops, fallible);
     return fallible;
+  }
+
+  #measureLink(rowBytes: number): Promise<DeviceRates> {
+    this.#begin('measure the link of');
+    const hostAddresses = new Map<DeviceBuffer, bigint>();
+    const addressOf = (buffer: DeviceBuffer) => hostAddresses.get(buffer) ?? buffer.address;
+    return measureLink(
+      {
+        allocate: (request) => this.allocate(request),
+        allocateMapped: (request) => {
+          this.#begin('allocate');
+          const { buffer, memory } = this.#memory.allocateMapped(request);
+          hostAddresses.set(buffer, memory.hostAddress);
+          return buffer;
+        },
+        release: (buffer) => this.release(buffer),
+        write: (target, bytes) => this.write(target, bytes),
+        submit: (ops) => this.submit(ops),
+        copy: (target, source, byteLength) => {
+          this.#begin('copy');
+          const code = this.#driver.cuMemcpyAsync(
+            addressOf(target),
+            addressOf(source),
+            byteLength,
+            this.#computing,
+          );
+          check(this.#driver, 'cuMemcpyAsync', code, 'measure the link');
+        },
+        measure: (enqueue) => this.measure(enqueue),
+      },
+      rowBytes,
+    );
   }
 
   #stream(): bigint {

@@ -28,7 +28,9 @@ export class LineProcess {
       windowsHide: true,
     });
     this.#exit = new Promise((resolve) => {
-      this.#child.once('error', (error) => this.#end(`it could not be started: ${failureReason(error)}`, resolve));
+      this.#child.once('error', (error) =>
+        this.#end(`it could not be started: ${failureReason(error)}`, resolve),
+      );
       this.#child.once('close', (code, signal) =>
         this.#end(signal === null ? `it ended with exit code ${code}` : `it was ended by ${signal}`, resolve),
       );

@@ -19,6 +19,7 @@ export function checkProtocol(protocol: Protocol): RuleProblem[] {
     ...scheduleProblems(protocol),
     ...protocol.gates.flatMap((gate, index) => gateProblems(protocol, gate, index)),
     ...repeatedGates(protocol),
+    ...foreignProblems(protocol),
   ];
 }
 
@@ -113,6 +114,19 @@ function metricProblems(
     }
   }
   return problems;
+}
+
+function foreignProblems({ foreignProcesses, arms, reference }: Protocol): RuleProblem[] {
+  if (foreignProcesses === undefined) return [];
+  const all: Arm[] = reference === undefined ? arms : [...arms, reference.arm];
+  if (all.some((arm) => arm.kind === 'session' && ['cuda', 'auto'].includes(arm.backend))) return [];
+  return [
+    {
+      code: 'protocol-invalid',
+      path: ['foreignProcesses'],
+      problem: '"foreignProcesses" has no effect where no arm uses a GPU',
+    },
+  ];
 }
 
 function keepsLogits(arm: Arm): boolean {

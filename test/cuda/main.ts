@@ -13,10 +13,11 @@ import { checkNativeModel, checkNativeProducts } from './native.js';
 import { checkParity, fittingPrompts, type ParityReport } from './parity.js';
 import { benchShape, type ShapeReport } from './shape-bench.js';
 import { shapeNames } from './shape-model.js';
+import { benchVariants, type VariantTime } from './variant-bench.js';
 
 /**
  * The CUDA tests, without npm: `node build/cuda-tests/test/cuda/main.js [--only PARTS] [--report FILE]`, where PARTS are some
- * of contract, parity, numerics, faults, sanitize, bench, shape, native, separated by commas. Says plainly that it did not run where there is no GPU.
+ * of contract, parity, numerics, faults, sanitize, bench, variants, shape, native, separated by commas. Says plainly that it did not run where there is no GPU.
  */
 const models = ['models/opt-books-target', 'models/opt-books-draft', 'models/reglu-books'];
 const { values } = parseArgs({
@@ -55,6 +56,7 @@ process.env.HF_HOME ??= home;
 const counts: TestCounts = { passed: 0, failures: [] };
 const parity: ParityReport[] = [];
 let times: KernelTime[] = [];
+let variants: VariantTime[] = [];
 let shape: ShapeReport | null = null;
 try {
   const began = process.hrtime.bigint();
@@ -68,6 +70,7 @@ try {
     await benchKernels(alone, log);
     await alone.close();
   }
+  if (parts.has('variants')) variants = await benchVariants(gpu, counts, log);
   await gpu.close();
   if (parts.has('contract')) {
     describeBackendContract('cuda', (threads) => openCuda({ graphs: threads % 2 === 1 }));
@@ -132,6 +135,7 @@ try {
       counts,
       parity,
       times,
+      variants,
       shape,
     };
     await writeFile(values.report, `${JSON.stringify(report, null, 2)}\n`);

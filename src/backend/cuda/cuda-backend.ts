@@ -23,13 +23,14 @@ import { FileTransfers } from './file-transfers.js';
 import { GraphCache } from './graph-cache.js';
 import { HostMirrors } from './host-mirrors.js';
 import type { KernelModules } from './kernels.js';
-import { type KernelVariants, type LaunchFacts, largestRowsVariant, statusWords } from './launch.js';
+import { type LaunchFacts, largestRowsVariant, type PlanChoices, statusWords } from './launch.js';
 import { Launcher } from './launcher.js';
 import { measureLink } from './measure-link.js';
 import { allocatePinned, type PinnedMemory } from './pinned-memory.js';
 import { attentionScratchRows } from './plan-attention.js';
 import { planLaunches } from './plan-launches.js';
 import { fallibleOps, takeFailure } from './submission-errors.js';
+import { suspectsOf, suspectsText } from './suspects.js';
 
 const nonBlocking = 1;
 /** Regions of 4 MiB keep a PCIe link busy; eight of them keep four readers and the copy engine busy at once. */
@@ -47,9 +48,10 @@ export interface CudaParts {
   readonly info: BackendInfo;
   /** False: every submission is planned and launched kernel by kernel. */
   readonly graphs: boolean;
-  /** Kernels start before the one in front has ended. */
-  readonly overlaps: boolean;
-  readonly variants: KernelVariants;
+  /** Kernels that say so start before the one in front has ended, where they can. */
+  readonly overlap: boolean;
+  /** Whether device and driver can. */
+  readonly canOverlap: boolean;
   /** Device memory of context and kernels, as measured at opening; null where it cannot be measured. */
   readonly contextBytes: number | null;
 }
@@ -68,7 +70,8 @@ export class CudaBackend implements Backend {
   readonly #completion: Completion;
   readonly #launcher: Launcher;
   readonly #graphs: GraphCache | null;
-  readonly #facts: LaunchFacts;
+  #facts: LaunchFacts;
+  readonly #canOverlap: boolean;
   readonly #status: PinnedMemory;
   readonly #statusWords: Uint32Array;
   readonly #bounce: BouncePool;
@@ -79,11 +82,13 @@ export class CudaBackend implements Backend {
   readonly #copying: bigint;
   readonly #pending = new Set<Promise<unknown>>();
   readonly #fallibleOf = new WeakMap<readonly PlacedOp[], readonly number[]>();
+  /** Submissions that have not ended, the oldest first. */
+  readonly #running = new Set<{ readonly ops: readonly PlacedOp[] }>();
   #fatal: ExecutionError | null = null;
   #closing: Promise<void> | null = null;
 
   constructor(parts: CudaParts) {
-    const { driver, device, context, modules, info, graphs, overlaps, variants, contextBytes } = parts;
+    const { driver, device, context, modules, info, graphs, overlap, canOverlap, contextBytes } = parts;
     this.#driver = driver;
     this.#context = context;
     this.device = device;
@@ -101,13 +106,13 @@ export class CudaBackend implements Backend {
     this.#statusWords = new Uint32Array(this.#status.bytes.buffer).fill(0);
     this.#facts = {
       architecture: device.architecture,
-      overlaps,
-      variants,
+      overlaps: overlap && canOverlap,
       multiprocessors: device.multiprocessors,
       sharedBytes: device.sharedBytes,
       statusAddress: this.#status.deviceAddress,
     };
-    this.#launcher = new Launcher(driver, modules, this.#computing, overlaps);
+    this.#canOverlap = canOverlap;
+    this.#launcher = new Launcher(driver, modules, this.#computing);
     this.#graphs = graphs ? new GraphCache(driver, this.#launcher, this.#computing) : null;
     this.#bounce = new BouncePool(driver, this.#enter, bounceBytes, bounceCount);
     this.#readBack = new BouncePool(driver, this.#enter, readBackBytes, readBackCount);
@@ -139,6 +144,14 @@ export class CudaBackend implements Backend {
     };
   }
 
+  /** Plans submissions so from here on, for measurements; nothing may be running. Recorded graphs are dropped. */
+  planWith(choices: PlanChoices): void {
+    this.#begin('change how submissions are planned');
+    const overlaps = (choices.overlaps ?? this.#facts.overlaps) && this.#canOverlap;
+    this.#facts = { ...this.#facts, ...choices, overlaps };
+    this.#graphs?.clear();
+  }
+
   allocate(request: AllocationRequest): DeviceBuffer {
     this.#begin('allocate');
     return this.#memory.allocate(request);
@@ -148,7 +161,12 @@ export class CudaBackend implements Backend {
     if (this.#closing !== null) throw closed('release');
     this.#enter();
     this.#mirrors.remove(buffer);
-    this.#memory.release(buffer);
+    try {
+      this.#memory.release(buffer);
+    } catch (error) {
+      // After a failure of the GPU the driver answers every call with it; closing the context frees all.
+      if (this.#fatal === null) throw error;
+    }
   }
 
   submit(ops: readonly PlacedOp[]): Promise<void> {
@@ -158,8 +176,11 @@ export class CudaBackend implements Backend {
     if (this.#graphs === null) this.#launcher.run(plan());
     else this.#graphs.run(() => encodePlaced(ops), plan, Object.isFrozen(ops) ? ops : null);
     const fallible = this.#fallible(ops);
+    const running = { ops };
+    this.#running.add(running);
     return this.#track(
       this.#completion.after(this.#computing).then(() => {
+        this.#running.delete(running);
         const failure = takeFailure(this.#statusWords, ops, fallible);
         if (failure !== null) throw failure;
       }),
@@ -339,10 +360,13 @@ export class CudaBackend implements Backend {
   };
 
   readonly #failed = (call: string, code: number): ExecutionError => {
-    this.#fatal ??= new ExecutionError(
+    if (this.#fatal !== null) return this.#fatal;
+    const [oldest] = this.#running;
+    const suspects = oldest === undefined ? null : suspectsOf(oldest.ops, this.#facts);
+    this.#fatal = new ExecutionError(
       'gpu-failed',
-      `Cannot go on with GPU ${this.device.index}: ${describe(this.#driver, call, code)}`,
-      { call, cudaCode: code },
+      `Cannot go on with GPU ${this.device.index}: ${describe(this.#driver, call, code)}${suspects === null ? '' : suspectsText(suspects)}`,
+      { call, cudaCode: code, ...suspects },
     );
     return this.#fatal;
   };

@@ -18,14 +18,10 @@ export class Launcher {
   readonly #parameters = new DataView(new ArrayBuffer(parameterBytes));
   readonly #parameterList = new BigUint64Array(new ArrayBuffer(128));
 
-  readonly #overlaps: boolean;
-
-  /** `overlaps`: launches that say so start before the one in front has ended; recorded graphs keep that. */
-  constructor(driver: DriverLibrary, modules: KernelModules, stream: bigint, overlaps: boolean) {
+  constructor(driver: DriverLibrary, modules: KernelModules, stream: bigint) {
     this.#driver = driver;
     this.#modules = modules;
     this.#stream = stream;
-    this.#overlaps = overlaps;
     this.#config = new LaunchConfig(stream);
     this.#parameterList[0] = addressOf(this.#parameters);
   }
@@ -38,7 +34,7 @@ export class Launcher {
     const { kernel, grid, threads, sharedBytes, cluster, structure, values } = one;
     const config = this.#config;
     config.begin(grid, threads, sharedBytes);
-    if (this.#overlaps && one.overlapsPrevious) {
+    if (one.overlapsPrevious) {
       config.attribute('CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION', 1);
     }
     if (cluster > 1) config.attribute('CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION', cluster, 1, 1);

@@ -4,7 +4,6 @@ import { CudaBackend } from './cuda-backend.js';
 import { chooseDevice, type DeviceFacts, deviceHandle } from './device.js';
 import { check, cudaCodes, type DriverLibrary, describe, driverVersion, loadDriver } from './driver.js';
 import { type KernelImages, KernelModules, kernelImages } from './kernels.js';
-import type { KernelVariants } from './launch.js';
 import { measureContext } from './monitor.js';
 import { oldestNativeArchitecture } from './plan-native.js';
 
@@ -18,11 +17,9 @@ export interface CudaOptions {
   /**
    * Let kernels that can (`Launch.overlapsPrevious`) start before the one in front has ended, and ask for their weights
    * then, where device and driver can.
-   * Default false: on an H200 the products of one row took 7 to 20 % longer with it.
+   * Default true.
    */
   readonly overlap?: boolean;
-  /** Kernels to measure in place of those that planning prefers. */
-  readonly variants?: KernelVariants;
 }
 
 /** Drivers from CUDA 12.3 on record the overlap of kernels into graphs. */
@@ -50,11 +47,8 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
       modules,
       contextBytes,
       graphs: options.graphs ?? true,
-      variants: options.variants ?? {},
-      overlaps:
-        (options.overlap ?? false) &&
-        device.architecture >= 90 &&
-        driverVersion(driver) >= oldestOverlapVersion,
+      overlap: options.overlap ?? true,
+      canOverlap: device.architecture >= 90 && driverVersion(driver) >= oldestOverlapVersion,
       info: {
         name: 'cuda',
         kernels: `cuda sm_${device.architecture}`,

@@ -26,7 +26,8 @@ export function planLaunches(ops: readonly PlacedOp[], facts: LaunchFacts): Laun
   for (let index = 0; index < ops.length; ) {
     index = planNext(ops, index, facts, launches);
   }
-  return launches;
+  if (facts.overlaps) return launches;
+  return launches.map((one) => (one.overlapsPrevious ? { ...one, overlapsPrevious: false } : one));
 }
 
 /** Plans what begins at `index`; returns the index behind it. */

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { gunzipSync, gzipSync } from 'node:zlib';
+import { brotliCompressSync, brotliDecompressSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { sha256Hex } from '../../src/base/digest.js';
 import { readPublicKeys } from '../../src/cli/key-files.js';
@@ -14,7 +14,7 @@ import { reexecuteTrials } from '../../src/lab/reexecute.js';
 
 const folder = resolve('receipts');
 const files = readdirSync(folder)
-  .filter((name) => name.endsWith('.zip.gz'))
+  .filter((name) => name.endsWith('.zip.br'))
   .sort();
 const archives = new Map<string, AuditedArchive>();
 let home: string;
@@ -23,7 +23,7 @@ beforeAll(async () => {
   home = await mkdtemp(join(tmpdir(), 'waybill-receipts-'));
   process.env.HF_HOME = home;
   for (const file of files) {
-    const keys = await readPublicKeys([join(folder, file.replace('.zip.gz', '.pub.pem'))]);
+    const keys = await readPublicKeys([join(folder, file.replace('.zip.br', '.pub.pem'))]);
     const bytes = await readArchiveFile(join(folder, file));
     archives.set(file, await auditArchive(bytes, { name: file, keys }));
   }
@@ -39,7 +39,7 @@ describe('archives in receipts/', () => {
     const { audit } = archives.get(file)!;
     expect(audit.broken).toBeNull();
     expect(audit.gates.every(({ equal }) => equal)).toBe(true);
-    const name = file.replace(/\.gz$/, '');
+    const name = file.replace(/\.br$/, '');
     const digest = sha256Hex(await readArchiveFile(join(folder, file)));
     expect(readFileSync(join(folder, `${name}.sha256`), 'utf8')).toBe(`${digest}  ${name}\n`);
   });
@@ -51,7 +51,7 @@ describe('archives in receipts/', () => {
   });
 
   // Large models are not here; those trials are executed again on request
-  test.each(files.filter((file) => file.endsWith('-small.zip.gz')))(
+  test.each(files.filter((file) => file.endsWith('-small.zip.br')))(
     '%s has the logits that this machine gives',
     async (file) => {
       const { part } = archives.get(file)!.archive!.run;
@@ -72,19 +72,19 @@ describe('archives in receipts/', () => {
   });
 });
 
-describe('an archive in a gzip', () => {
+describe('an archive in Brotli', () => {
   const [file = ''] = files;
 
   test('is read as what is in it, and a whole one is read as it is', async () => {
-    const zip = gunzipSync(readFileSync(join(folder, file)));
+    const zip = brotliDecompressSync(readFileSync(join(folder, file)));
     await writeFile(join(home, 'plain.zip'), zip);
     expect(await readArchiveFile(join(home, 'plain.zip'))).toEqual(zip);
     expect(await readArchiveFile(join(folder, file))).toEqual(zip);
   });
 
   test('that does not open is refused', async () => {
-    const path = join(home, 'cut.zip.gz');
-    await writeFile(path, gzipSync(Buffer.alloc(1000, 7)).subarray(0, -9));
+    const path = join(home, 'cut.zip.br');
+    await writeFile(path, brotliCompressSync(Buffer.alloc(1000, 7)).subarray(0, -2));
     await expect(readArchiveFile(path)).rejects.toMatchObject({ code: 'archive-malformed', exitCode: 6 });
   });
 });

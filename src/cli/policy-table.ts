@@ -1,5 +1,6 @@
 import type { PricedPolicy } from '../acquire/compare.js';
 import type { Placement } from '../acquire/placement.js';
+import { isExact } from '../acquire/policies.js';
 import { plainTable } from './plain-table.js';
 
 /** The table of `plan --compare`: what each policy holds and moves; bytes exact, so that they can be checked. */
@@ -14,7 +15,7 @@ export function policyTable(priced: readonly PricedPolicy[]): string {
     'ms a token',
   ]);
   for (const { policy, placement, minimumBytes } of priced) {
-    const name = placement === null ? policy : nameOf(placement);
+    const name = `${placement === null ? policy : nameOf(placement)}${isExact(policy) ? '' : ' (not exact)'}`;
     const cells =
       placement === null
         ? ['-', minimumBytes, 'does not fit', '-', '-', '-']

@@ -1,51 +1,28 @@
-import { Command } from '@commander-js/extra-typings';
 import { type ActivationProfile, profileDigest, profileText } from '../acquire/activation-profile.js';
 import { writeFileAtomic } from '../base/atomic-file.js';
-import { UsageError } from '../base/errors.js';
-import { readTextFile } from '../checkpoint/prompt-files.js';
 import { ActivationCounter } from '../generate/activation-counter.js';
 import { scoreTokens } from '../generate/score.js';
 import { openModel } from '../generate/session.js';
-import { flags } from './flags.js';
 import { checkOutputs } from './output-files.js';
 import { plainTable } from './plain-table.js';
 import { Progress } from './progress.js';
 import { sessionHooks, sessionOptionsOf } from './session-flags.js';
 import { interruption } from './signals.js';
 import { openTerminal } from './terminal.js';
-
-const logitsRows = 32;
+import { readText, textCommand, textRows } from './text-command.js';
 
 /** `waybill profile`: which rows a text needs, for `--retain hot:auto` and for the figures of `plan`. */
 export function profileCommand() {
-  return new Command('profile')
-    .addOption(flags.model())
-    .addOption(flags.revision())
-    .addOption(flags.prepared())
-    .requiredOption('--text <file>', 'text to run through the model, UTF-8')
+  return textCommand('profile')
     .requiredOption('-o, --output <file>', 'where to write the profile')
-    .addOption(flags.budget())
-    .addOption(flags.policy())
-    .addOption(flags.backend())
-    .addOption(flags.kernels())
-    .addOption(flags.threads())
-    .addOption(flags.device())
-    .addOption(flags.hostBudget())
-    .addOption(flags.kv())
-    .addOption(flags.ctxSize())
-    .addOption(flags.prefillChunk())
-    .addOption(flags.json())
-    .addOption(flags.quiet())
     .action(async (given) => {
       const terminal = openTerminal(given);
       const progress = new Progress(terminal);
       await checkOutputs({ output: given.output });
-      const text = await readTextFile(given.text);
-      if (text.length === 0)
-        throw new UsageError('empty-text', `Cannot profile "${given.text}": it is empty, want text`);
+      const text = await readText(given.text, 'profile');
       const { signal, dispose } = interruption();
       const hooks = sessionHooks(terminal, progress, signal, null);
-      const session = await openModel({ ...sessionOptionsOf(given), logitsRows }, hooks);
+      const session = await openModel({ ...sessionOptionsOf(given), logitsRows: textRows }, hooks);
       try {
         progress.stop();
         const { prepared } = session.plan;

@@ -1,76 +1,106 @@
-import { Command } from '@commander-js/extra-typings';
-import { UsageError } from '../base/errors.js';
-import { readTextFile } from '../checkpoint/prompt-files.js';
-import { scoreTokens } from '../generate/score.js';
+import { formatByteSize } from '../base/byte-size.js';
+import { compareScores, type LogitsDistance, type ScoredArm } from '../generate/compare-scores.js';
+import { type Score, scoreTokens } from '../generate/score.js';
 import { openModel } from '../generate/session.js';
-import { flags } from './flags.js';
+import { plainTable } from './plain-table.js';
 import { Progress } from './progress.js';
 import { sessionHooks, sessionOptionsOf } from './session-flags.js';
 import { interruption } from './signals.js';
 import { openTerminal } from './terminal.js';
+import { readText, textCommand, textRows } from './text-command.js';
 
-/** Logits rows of a pass while scoring: enough for a real matrix product, few enough to stay small. */
-const scoreRows = 32;
-
-/** `waybill score`: teacher-forced log-probabilities and perplexity of a text. */
+/** `waybill score`: teacher-forced log-probabilities and perplexity of a text, of one policy or of one beside another. */
 export function scoreCommand() {
-  return new Command('score')
-    .addOption(flags.model())
-    .addOption(flags.revision())
-    .addOption(flags.prepared())
-    .requiredOption('--text <file>', 'text to score, UTF-8')
-    .addOption(flags.budget())
-    .addOption(flags.policy())
-    .addOption(flags.retain())
-    .addOption(flags.profile())
-    .addOption(flags.forecast())
-    .addOption(flags.streamLayout())
-    .addOption(flags.backend())
-    .addOption(flags.kernels())
-    .addOption(flags.numerics())
-    .addOption(flags.threads())
-    .addOption(flags.device())
-    .addOption(flags.hostBudget())
-    .addOption(flags.kv())
-    .addOption(flags.ctxSize())
-    .addOption(flags.prefillChunk())
-    .addOption(flags.json())
-    .addOption(flags.quiet())
+  return textCommand('score')
+    .option('--against <policy>', 'score by this policy first, and say how far the logits lie apart')
     .action(async (given) => {
       const terminal = openTerminal(given);
       const progress = new Progress(terminal);
-      const text = await readTextFile(given.text);
-      if (text.length === 0)
-        throw new UsageError('empty-text', `Cannot score "${given.text}": it is empty, want text`);
+      const text = await readText(given.text, 'score');
+      const options = { ...sessionOptionsOf(given), logitsRows: textRows };
+      // A reference has no use for what only the other policy knows.
+      const { retain: _, forecast: __, streamLayout: ___, ...common } = given;
+      const other =
+        given.against === undefined
+          ? null
+          : { ...sessionOptionsOf({ ...common, policy: given.against }), logitsRows: textRows };
       const { signal, dispose } = interruption();
       const hooks = sessionHooks(terminal, progress, signal, null);
-      const session = await openModel({ ...sessionOptionsOf(given), logitsRows: scoreRows }, hooks);
+      const scoring = {
+        signal,
+        onProgress: (done: number, total: number) => progress.items('scoring', done, total),
+      };
       try {
-        progress.stop();
-        if (session.tokenizer === null) throw session.tokenizerProblem!;
-        const score = await scoreTokens(
-          session,
-          session.tokenizer.encode(text, { addSpecialTokens: false }),
-          {
-            prefixId: session.plan.prepared.description.config.bosTokenId,
-            signal,
-            onProgress: (done, total) => progress.items('scoring', done, total),
-          },
-        );
-        progress.stop();
-        terminal.print(
-          `${score.scoredTokens} tokens in ${score.windows} windows: ${score.meanNegativeLogLikelihood.toFixed(4)} nats a token, perplexity ${score.perplexity.toFixed(3)}\n`,
-        );
-        if (terminal.json)
-          terminal.printJson({
-            ...score,
-            logitsDigests: undefined,
-            digests: { logits: score.logitsDigests },
-          });
+        if (other !== null) {
+          const open = { reference: () => openModel(other, hooks), arm: () => openModel(options, hooks) };
+          const { reference, arm, distance } = await compareScores(open, text, scoring);
+          progress.stop();
+          terminal.print(comparisonText([reference, arm], distance));
+          if (terminal.json) terminal.printJson({ ...armJson(arm), against: armJson(reference), distance });
+          return;
+        }
+        const session = await openModel(options, hooks);
+        try {
+          progress.stop();
+          if (session.tokenizer === null) throw session.tokenizerProblem!;
+          const { exact, policy } = session.plan.placement;
+          const score = await scoreTokens(
+            session,
+            session.tokenizer.encode(text, { addSpecialTokens: false }),
+            { prefixId: session.plan.prepared.description.config.bosTokenId, ...scoring },
+          );
+          progress.stop();
+          terminal.print(
+            `${score.scoredTokens} tokens in ${score.windows} windows: ${score.meanNegativeLogLikelihood.toFixed(4)} nats a token, perplexity ${score.perplexity.toFixed(3)}${exact ? '' : ` (policy "${policy}" is not exact)`}\n`,
+          );
+          if (terminal.json) terminal.printJson({ policy, exact, ...scoreJson(score) });
+        } finally {
+          await session.close();
+        }
       } finally {
         progress.stop();
-        await session.close();
         dispose();
       }
     });
+}
+
+function scoreJson({ logitsDigests, ...score }: Score) {
+  return { ...score, digests: { logits: logitsDigests } };
+}
+
+function armJson({ score, heldBytes, weightBytes, ...arm }: ScoredArm) {
+  return { ...arm, heldBytes: BigInt(heldBytes), weightBytes: BigInt(weightBytes), ...scoreJson(score) };
+}
+
+function comparisonText(
+  arms: readonly [reference: ScoredArm, arm: ScoredArm],
+  distance: LogitsDistance,
+): string {
+  const table = plainTable([
+    'policy',
+    'exact',
+    'perplexity',
+    'nats a token',
+    'ms a token',
+    'weights',
+    'held at most',
+    'moved a token',
+  ]);
+  for (const { policy, exact, score, msPerToken, weightBytes, heldBytes, movedBytesPerToken } of arms) {
+    const cells = [
+      score.perplexity.toFixed(3),
+      score.meanNegativeLogLikelihood.toFixed(4),
+      msPerToken.toFixed(2),
+      formatByteSize(weightBytes),
+      formatByteSize(heldBytes),
+      formatByteSize(Math.round(movedBytesPerToken)),
+    ].map((content) => ({ hAlign: 'right' as const, content }));
+    table.push([policy, exact ? 'yes' : 'no', ...cells]);
+  }
+  const [reference, arm] = arms;
+  const { relativeL2, top1Agreement, equalDigests } = distance;
+  const apart = equalDigests
+    ? 'every logits digest is the same'
+    : `relative L2 of the logits ${relativeL2.toExponential(2)}, top-1 agreement ${(100 * top1Agreement).toFixed(2)} %`;
+  return `${table.toString()}\n${arm.policy} against ${reference.policy}, ${arm.score.scoredTokens} tokens in passes of ${arm.passTokens}: ${apart}\n`;
 }

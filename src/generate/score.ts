@@ -21,6 +21,8 @@ export interface ScoreOptions {
   readonly prefixId: number | null;
   readonly signal?: AbortSignal;
   readonly onProgress?: (doneTokens: number, totalTokens: number) => void;
+  /** Told each scored row in order; it is not kept. */
+  readonly onRow?: (row: { readonly logits: Float32Array; readonly greedyId: number }) => void;
 }
 
 /**
@@ -67,7 +69,8 @@ export async function scoreTokens(
           },
           last ? null : 'prefill',
         );
-        rows.forEach(({ logits, digest: { hex } }, offset) => {
+        rows.forEach(({ logits, greedyId, digest: { hex } }, offset) => {
+          options.onRow?.({ logits, greedyId });
           logProbabilities.push(logProbability(logits, window[begin + offset + 1]!));
           logitsDigests.push(hex);
         });

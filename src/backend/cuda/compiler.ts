@@ -26,9 +26,9 @@ const names = ['libnvrtc.so.13', 'libnvrtc.so.12', 'libnvrtc.so'];
  * Finds and loads the compiler: on the loader path, else in the folders where CUDA toolkits and the Python packages of
  * NVIDIA put it. Throws `SetupError` `no-cuda-compiler`.
  */
-export function loadCompiler(): Compiler {
+export function loadCompiler(paths: readonly string[] = candidates()): Compiler {
   const tried: string[] = [];
-  for (const path of candidates()) {
+  for (const path of paths) {
     let library: CompilerLibrary;
     try {
       library = loadForeign(path, compilerFunctions);

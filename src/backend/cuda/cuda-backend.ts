@@ -1,4 +1,4 @@
-import { ExecutionError } from '../../base/errors.js';
+import { BudgetError, ExecutionError } from '../../base/errors.js';
 import { transposeTile } from '../../checkpoint/transpose.js';
 import type { BudgetComponent } from '../../memory/budget.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
@@ -6,6 +6,7 @@ import type {
   Backend,
   BackendInfo,
   DeviceRates,
+  DeviceWatch,
   HostTier,
   StoredShape,
   Transfer,
@@ -18,7 +19,7 @@ import { BouncePool } from './bounce-pool.js';
 import { Completion } from './completion.js';
 import type { DeviceFacts } from './device.js';
 import { DeviceMemory } from './device-memory.js';
-import { check, type DriverLibrary, describe } from './driver.js';
+import { check, type DriverLibrary, describe, isFatal } from './driver.js';
 import { FileTransfers } from './file-transfers.js';
 import { GraphCache } from './graph-cache.js';
 import { HostMirrors } from './host-mirrors.js';
@@ -26,6 +27,8 @@ import type { KernelModules } from './kernels.js';
 import { type LaunchFacts, largestRowsVariant, type PlanChoices, statusWords } from './launch.js';
 import { Launcher } from './launcher.js';
 import { measureLink } from './measure-link.js';
+import { MemorySampler, type UseReading } from './memory-sampler.js';
+import { readUse } from './monitor.js';
 import { allocatePinned, type PinnedMemory } from './pinned-memory.js';
 import { attentionScratchRows } from './plan-attention.js';
 import { planLaunches } from './plan-launches.js';
@@ -39,6 +42,11 @@ const bounceCount = 8;
 /** Read-backs are logits and active sets; larger ones go in parts. */
 const readBackBytes = 1024 * 1024;
 const readBackCount = 64;
+/**
+ * Charged for what no call tells: graphs of decode passes, local memory of kernels that are loaded at their first launch,
+ * and the rest of the last 2 MiB page of each buffer.
+ */
+const graphReserveBytes = 64 * 1024 * 1024;
 
 export interface CudaParts {
   readonly driver: DriverLibrary;
@@ -54,6 +62,8 @@ export interface CudaParts {
   readonly canOverlap: boolean;
   /** Device memory of context and kernels, as measured at opening; null where it cannot be measured. */
   readonly contextBytes: number | null;
+  /** What all processes used of the device before the context was made; null where it cannot be measured. */
+  readonly baselineBytes?: number | null;
 }
 
 /** One GPU as a `Backend`. Made by `openCuda`, with its context current. */
@@ -85,6 +95,8 @@ export class CudaBackend implements Backend {
   /** Submissions that have not ended, the oldest first. */
   readonly #running = new Set<{ readonly ops: readonly PlacedOp[] }>();
   #fatal: ExecutionError | null = null;
+  #exceeded: BudgetError | null = null;
+  readonly #sampler: MemorySampler;
   #closing: Promise<void> | null = null;
 
   constructor(parts: CudaParts) {
@@ -97,10 +109,17 @@ export class CudaBackend implements Backend {
     this.overheads =
       contextBytes === null
         ? []
-        : [{ label: 'cuda context and kernels', cause: 'runtime', bytes: contextBytes }];
+        : [
+            { label: 'cuda context and kernels', cause: 'runtime', bytes: contextBytes },
+            { label: 'cuda graphs and page rounding', cause: 'runtime', bytes: graphReserveBytes },
+          ];
     this.#computing = this.#stream();
     this.#copying = this.#stream();
     this.#memory = new DeviceMemory(driver, this.#computing);
+    this.#sampler = new MemorySampler(
+      device.pciBusId,
+      readUse(device.pciBusId, parts.baselineBytes ?? null, () => this.#memory.usage.deviceBytes),
+    );
     this.#completion = new Completion(driver, this.#enter, this.#failed);
     this.#status = allocatePinned(driver, 'status words', statusWords * 4);
     this.#statusWords = new Uint32Array(this.#status.bytes.buffer).fill(0);
@@ -126,8 +145,31 @@ export class CudaBackend implements Backend {
     });
     this.hostTier = {
       directRows: largestRowsVariant,
+      bounceBytes: bounceBytes * bounceCount + readBackBytes * readBackCount + statusWords * 4,
       mirror: (...what) => this.#mirror(...what),
       measureLink: (rowBytes) => this.#measureLink(rowBytes),
+    };
+  }
+
+  /** Samples are compared with the limit in the order in which they come; the first above it fails what follows. */
+  get deviceWatch(): DeviceWatch {
+    const sampler = this.#sampler;
+    const { deviceBytes, devicePeakBytes, pinnedBytes } = this.usage;
+    return {
+      start: (limitBytes) =>
+        sampler.start(limitBytes, (bytes, source) => {
+          this.#exceeded ??= deviceBudgetError(this.device.index, bytes, limitBytes, source);
+        }),
+      check: async () => {
+        await sampler.sample();
+        if (this.#exceeded !== null) throw this.#exceeded;
+      },
+      use: {
+        allocatedBytes: deviceBytes,
+        allocatedPeakBytes: devicePeakBytes,
+        pinnedBytes,
+        sampled: sampler.use,
+      },
     };
   }
 
@@ -173,11 +215,18 @@ export class CudaBackend implements Backend {
     this.#begin('submit');
     if (ops.length === 0) return Promise.resolve();
     const plan = () => planLaunches(ops, this.#facts);
-    if (this.#graphs === null) this.#launcher.run(plan());
-    else this.#graphs.run(() => encodePlaced(ops), plan, Object.isFrozen(ops) ? ops : null);
-    const fallible = this.#fallible(ops);
     const running = { ops };
     this.#running.add(running);
+    try {
+      if (this.#graphs === null) this.#launcher.run(plan());
+      else this.#graphs.run(() => encodePlaced(ops), plan, Object.isFrozen(ops) ? ops : null);
+    } catch (error) {
+      const code = error instanceof ExecutionError ? error.data.cudaCode : null;
+      if (isFatal(code)) throw this.#failed('cuLaunchKernelEx', code);
+      this.#running.delete(running);
+      throw error;
+    }
+    const fallible = this.#fallible(ops);
     return this.#track(
       this.#completion.after(this.#computing).then(() => {
         this.#running.delete(running);
@@ -231,7 +280,7 @@ export class CudaBackend implements Backend {
   }
 
   close(): Promise<void> {
-    this.#closing ??= Promise.allSettled(this.#pending).then(() => {
+    this.#closing ??= Promise.allSettled([...this.#pending, this.#sampler.stop()]).then(() => {
       this.#enter();
       this.#driver.cuCtxSynchronize();
       this.#graphs?.clear();
@@ -374,6 +423,7 @@ export class CudaBackend implements Backend {
   #begin(action: string): void {
     if (this.#closing !== null) throw closed(action);
     if (this.#fatal !== null) throw this.#fatal;
+    if (this.#exceeded !== null) throw this.#exceeded;
     this.#enter();
   }
 
@@ -386,6 +436,23 @@ export class CudaBackend implements Backend {
     promise.then(done, done);
     return promise;
   }
+}
+
+function deviceBudgetError(
+  index: number,
+  bytes: number,
+  limitBytes: number,
+  source: UseReading['source'],
+): BudgetError {
+  const whose =
+    source === 'process'
+      ? 'this process uses'
+      : 'the device uses more than before by (other processes count, too)';
+  return new BudgetError(
+    'device-budget-exceeded',
+    `Cannot go on with GPU ${index}: ${whose} ${bytes} bytes, the budget is ${limitBytes}`,
+    { device: index, sampledBytes: bytes, budgetBytes: limitBytes, source },
+  );
 }
 
 function closed(action: string): ExecutionError {

@@ -6,20 +6,32 @@ export type DriverLibrary = ForeignLibrary<typeof driverFunctions>;
 /** Codes of cuda.h that are told apart. */
 export const cudaCodes = { success: 0, outOfMemory: 2, noDevice: 100, notReady: 600 } as const;
 
+/**
+ * Codes of cuda.h behind which a context answers every call with the same one: a kernel has failed some time before
+ * (illegal address, timeout, assertion, stack, instruction, alignment, address space, program counter, launch, contained).
+ */
+const fatalCodes: ReadonlySet<unknown> = new Set([700, 702, 710, 714, 715, 716, 717, 718, 719, 721]);
+
+export function isFatal(code: unknown): code is number {
+  return fatalCodes.has(code);
+}
+
 /** Oldest driver interface that has every function used here (cuLaunchKernelEx: CUDA 11.8). */
 const oldestVersion = 11080;
 
-let loaded: DriverLibrary | null = null;
+const driverName = 'libcuda.so.1';
+const loaded = new Map<string, DriverLibrary>();
 
 /**
  * Loads the driver library once and initializes it. Throws `SetupError` `no-cuda-driver`, `cuda-driver-too-old`, `no-gpu`
  * or `cuda-driver-failed`.
  */
-export function loadDriver(): DriverLibrary {
-  if (loaded !== null) return loaded;
+export function loadDriver(path = driverName): DriverLibrary {
+  const known = loaded.get(path);
+  if (known !== undefined) return known;
   let library: DriverLibrary;
   try {
-    library = loadForeign('libcuda.so.1', driverFunctions);
+    library = loadForeign(path, driverFunctions);
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     const missing = /cannot open shared object|not found|failed to load/i.test(reason);
@@ -46,7 +58,7 @@ export function loadDriver(): DriverLibrary {
       `Cannot open CUDA: the driver serves CUDA ${versionText(version)}, install one for CUDA 11.8 or later`,
     );
   }
-  loaded = library;
+  loaded.set(path, library);
   return library;
 }
 

@@ -67,7 +67,10 @@ export class Launcher {
       failure = error;
     }
     const ended = driver.cuStreamEndCapture(this.#stream, graph);
-    if (failure !== null) throw failure;
+    if (failure !== null) {
+      if (graph[0] !== 0n) driver.cuGraphDestroy(graph[0]!);
+      throw failure;
+    }
     check(driver, 'cuStreamEndCapture', ended);
     const executable = new BigUint64Array(1);
     const code = driver.cuGraphInstantiateWithFlags(executable, graph[0]!, 0);

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
+import type { KernelVariants } from '../../src/backend/cuda/launch.js';
 import { planLaunches } from '../../src/backend/cuda/plan-launches.js';
-import type { LinearOp, Op, PlacedOp } from '../../src/backend/ops.js';
+import type { AttentionOp, LinearOp, Op, PlacedOp } from '../../src/backend/ops.js';
 import type { Span } from '../../src/memory/buffers.js';
 import { contractGroups } from './contract.js';
 import { cudaFacts, oldestFacts, planCases } from './cuda-support.js';
@@ -109,18 +110,41 @@ describe('launches of the CUDA backend', () => {
   it('a decode layer is five launches, and each reports errors under its own op', () => {
     const launches = planLaunches(placed(layer()), cudaFacts);
     expect(launches.map(({ kernel }) => kernel)).toEqual([
-      'linear_rows_f16_r1_32x1',
+      'linear_stream_f16_r1_16x4',
       'attention_cluster_f16',
-      'linear_rows_f16_r1_32x1',
-      'linear_rows_f16_r1_16x4',
-      'active_direct_f16_r1_16x4',
+      'linear_stream_f16_r1_8x2',
+      'linear_stream_f16_r1_16x4',
+      'active_direct_f16_r1_16B',
     ]);
-    expect(launches[0]!.grid).toEqual([80, 3, 1]);
+    expect(launches[0]!.grid).toEqual([40, 3, 1]);
     expect(launches[0]!.values).toMatchObject({ norm: 0, store: 1, status: cudaFacts.statusAddress + 4 * 4 });
     expect(launches[1]!.cluster).toBe(8);
     expect(launches[3]!.values).toMatchObject({ norm: 0, activation: 0, store: -1 });
     // One more block of threads than the columns need writes the active set.
     expect(launches[4]!.grid).toEqual([41, 1, 1]);
+  });
+
+  it('launches of a decode layer overlap where the device can', () => {
+    const overlapping = (facts: typeof cudaFacts) =>
+      planLaunches(placed(layer()), facts).map(({ overlapsPrevious }) => overlapsPrevious);
+    expect(new Set(overlapping(cudaFacts))).toEqual(new Set([true]));
+    expect(new Set(overlapping({ ...cudaFacts, overlaps: false }))).toEqual(new Set([false]));
+  });
+
+  it('plans the attention and tiles that a measurement asks for', () => {
+    const attention = layer().find((op) => op.kind === 'attention') as AttentionOp;
+    const plan = (op: Op, variants: KernelVariants) =>
+      planLaunches(placed([op]), { ...cudaFacts, variants })[0]!;
+    expect(plan(attention, { attention: '4x2' })).toMatchObject({ cluster: 4, threads: 256 });
+    expect(plan(attention, { attention: 'tiles' }).kernel).toBe('attention_tiles_f16');
+    expect(plan(attention, { attention: 'rows' }).kernel).toBe('attention_f16');
+    for (const capacity of [1, 128, 640, 2176, 32_768]) {
+      const { grid, cluster } = plan({ ...attention, cache: { ...attention.cache, capacity } }, {});
+      expect(grid[0]).toBe(32 * cluster);
+    }
+    const product = linear(span(512 * hidden * 4), hidden, hidden, { rows: 512 });
+    expect(plan(product, {}).grid).toEqual([32, 4, 1]); // 128 tiles for 132 multiprocessors
+    expect(plan(product, { tile: '128x64_8x8' }).grid).toEqual([40, 4, 1]);
   });
 
   it('gives the same launches for the same ops, whatever positions the rows stand at', () => {
@@ -175,7 +199,7 @@ describe('launches of the CUDA backend', () => {
 
   it('asks ahead for no byte beyond a matrix', () => {
     for (const { kernel, grid, values } of planLaunches(placed(layer()), cudaFacts)) {
-      if (!kernel.startsWith('linear_rows')) continue;
+      if (!kernel.startsWith('linear_stream')) continue;
       expect(values.prefetchBytes! * grid[0]).toBeLessThanOrEqual(values.inputs! * values.rowStride! * 2);
       expect(values.prefetchBytes! % 16).toBe(0);
     }

@@ -1,3 +1,4 @@
+import { roundedInputLayout } from '../checkpoint/low-bit-layout.js';
 import { type BudgetComponent, componentBytes } from '../memory/budget.js';
 import { hotIndexBytes } from './hot-rows.js';
 import { largestPieceBytes } from './pieces.js';
@@ -86,7 +87,17 @@ export function arrange(request: ArrangeRequest, choice: Choice, budgetBytes: nu
 
 /** Whether passes of few rows leave packet rows where they are, and read them from there. */
 export function readsRowsDirectly({ policy, hostTier }: ArrangeRequest): boolean {
-  return hostTier && rowPathOf(policy) === 'packets';
+  const path = rowPathOf(policy);
+  return hostTier && (path === 'packets' || path === 'certified');
+}
+
+/** Room for the rounded input of any matrix with a low-bit copy. */
+export function roundedInputBytes(matrices: readonly SurveyedMatrix[], maxRows: number): number {
+  const sizes = matrices.map(
+    ({ description, certificate }) =>
+      roundedInputLayout(maxRows, description.inputs, certificate?.directions ?? 0).byteLength,
+  );
+  return Math.max(0, ...sizes);
 }
 
 /** Bytes of an active set, its count and its number, for each matrix whose rows are read directly. */
@@ -107,6 +118,7 @@ function keptOf(
   const { survey, policy, keepRows, ranking } = request;
   switch (rowPathOf(policy)) {
     case 'packets':
+    case 'certified':
       return keepRows && !readsRowsDirectly(request)
         ? shareOut(survey, choice, policy, spareBytes)
         : new Map();
@@ -175,6 +187,13 @@ function build(
       group.reduce((sum, { bytes }) => sum + bytes, 0),
     );
   }
+  const copies = survey.matrices.filter(({ certificate }) => certificate !== null);
+  add(
+    'low-bit copies',
+    'low-bit-weights',
+    copies.reduce((sum, { certificate }) => sum + certificate!.bytes, 0),
+  );
+  add('rounded input', 'workspace', roundedInputBytes(copies, maxRows));
   const streamed = survey.matrices.filter((matrix) => streams(matrix, resident.has(matrix), policy));
   const staging = planStaging(streamed, choice);
   if (staging !== null) add('staging', 'staging', staging.slots * staging.slotBytes);

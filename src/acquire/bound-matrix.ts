@@ -1,4 +1,5 @@
-import type { LinearOp, Matrix, QuantisedLinearOp } from '../backend/ops.js';
+import type { TransferFile } from '../backend/backend.js';
+import type { LinearOp, LowBitCopy, Matrix, QuantisedLinearOp } from '../backend/ops.js';
 import { type QuantisedType, quantisedLayout } from '../base/quantised-type.js';
 import { storedBytes } from '../base/stored-type.js';
 import type { MatrixDescription } from '../checkpoint/model-description.js';
@@ -8,12 +9,23 @@ import type { Piece } from './pieces.js';
 import type { PlacedMatrix } from './placement.js';
 import type { LinearRequest } from './weight-source.js';
 
+/** A low-bit copy with the room for rounded inputs that all copies share. */
+export interface BoundCertificate {
+  readonly copy: LowBitCopy;
+  readonly rounded: Span;
+  /** Pre-activations at or below it are inactive. */
+  readonly threshold: number;
+}
+
 /** A matrix of an opened source: what it is, how it is placed, where its bytes lie. */
 export interface BoundMatrix {
   readonly description: MatrixDescription;
   readonly placed: PlacedMatrix;
-  /** In the weights file. */
+  /** Set where it lies apart from the weights file. */
+  readonly file?: TransferFile;
   readonly filePosition: number;
+  /** The low-bit copy that says which of its rows a decode pass needs. */
+  readonly certificate?: BoundCertificate;
   /** The whole matrix where it is resident, else null. */
   readonly resident: Span | null;
   readonly bias: Span | null;
@@ -109,11 +121,12 @@ export function pieceOp(matrix: BoundMatrix, request: LinearRequest, span: Span,
 
 /** Where a piece comes from. */
 export function pieceRegion(
-  { description, filePosition, strided }: BoundMatrix,
+  { description, file, filePosition, strided }: BoundMatrix,
   { rowBegin, rowEnd, byteOffset }: Piece,
   target: Span,
 ): WeightRegion {
-  if (!strided) return { position: filePosition + byteOffset, target };
+  const other = file === undefined ? {} : { file };
+  if (!strided) return { ...other, position: filePosition + byteOffset, target };
   const elementBytes = storedBytes[description.type];
   const runs = {
     offset: rowBegin * elementBytes,
@@ -121,5 +134,5 @@ export function pieceRegion(
     byteLength: (rowEnd - rowBegin) * elementBytes,
     pitch: description.inputs * elementBytes,
   };
-  return { position: filePosition, target, runs };
+  return { ...other, position: filePosition, target, runs };
 }

@@ -90,6 +90,7 @@ function placeMatrix(
     denseReason: matrix.denseReason,
     arena: arenaOf.get(matrix) ?? null,
     keptRows: keptRows.get(matrix) ?? 0,
+    ...(matrix.certificate === null ? {} : { certificate: matrix.certificate }),
   };
 }
 
@@ -116,7 +117,8 @@ function regimeOf({ survey }: ArrangeRequest, { resident }: Arrangement): Regime
   const moving = survey.matrices.filter((matrix) => !resident.has(matrix));
   if (moving.length === 0) return 'resident';
   const dense = survey.matrices.filter(
-    ({ description }) => description.role !== 'up' && description.role !== 'second',
+    ({ description, certificate }) =>
+      description.role !== 'up' && description.role !== 'second' && certificate === null,
   );
   const bytesOf = (matrices: readonly SurveyedMatrix[]) =>
     matrices.reduce((sum, { bytes }) => sum + bytes, 0);

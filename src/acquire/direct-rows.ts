@@ -120,14 +120,20 @@ export class DirectRows {
       const { id, layer, inputs, outputs, neuronAxis } = matrix.description;
       const most = neuronAxis === 'inputs' ? inputs : outputs;
       if (rows > most) throw new DefectError(`Cannot count the rows of "${id}": ${rows} of ${most} neurons`);
-      ledger.move('packet-rows', rows * matrix.rowBytes, rows, {
+      const uncertain = matrix.certificate !== undefined;
+      ledger.move(uncertain ? 'uncertain-rows' : 'packet-rows', rows * matrix.rowBytes, rows, {
         layer,
         id,
         regions: rows,
         from: 'host',
         to: 'device',
       });
-      matrix.counters.activeRows += rows;
+      if (uncertain) {
+        matrix.counters.judgedRows += most;
+        matrix.counters.uncertainRows += rows;
+      } else {
+        matrix.counters.activeRows += rows;
+      }
       matrix.counters.movedRows += rows;
       matrix.counters.rounds += 1;
     }

@@ -1,7 +1,8 @@
-import type { Backend } from '../backend/backend.js';
+import type { Backend, TransferFile } from '../backend/backend.js';
 import { BudgetError, DefectError, InterruptedError } from '../base/errors.js';
 import type { QuantisedType } from '../base/quantised-type.js';
 import { storedBytes } from '../base/stored-type.js';
+import type { LowBitModel } from '../checkpoint/low-bit-model.js';
 import type { MatrixDescription, TableDescription } from '../checkpoint/model-description.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
 import type { QuantisedCopy } from '../checkpoint/quantised-copy.js';
@@ -15,7 +16,8 @@ import type { BoundMatrix } from './bound-matrix.js';
 import { DenseStream, type StreamedPiece, type StreamOrders } from './dense-stream.js';
 import { DirectRows } from './direct-rows.js';
 import { WeightMover, type WeightRegion } from './executor.js';
-import { cutIntoPieces, type Piece } from './pieces.js';
+import { cutIntoPieces, type Piece, storedRows } from './pieces.js';
+import { type CertifiedPlace, placeCertificates } from './place-certificates.js';
 import { type OpenedWeightSource, PlacedSource } from './placed-source.js';
 import type { PlacedMatrix, PlacedTable, Placement } from './placement.js';
 import { reservedLabels } from './row-arenas.js';
@@ -36,6 +38,8 @@ export interface OpenWeightSourceOptions {
   readonly ledger: Ledger;
   /** The record of activity that the placement's hot set is chosen by. */
   readonly profile?: ActivationProfile;
+  /** The certified part of the prepared form, where the placement certifies. */
+  readonly lowBit?: LowBitModel;
   /** The quantised matrices, where the placement holds any. */
   readonly quantised?: QuantisedCopy;
   /** Most bytes of page-locked host memory, where the backend has a host tier; no limit where it is absent. */
@@ -91,10 +95,11 @@ class Opening {
 
   async open(): Promise<OpenedWeightSource> {
     const { placement, backend, prepared, ledger } = this.#options;
-    const { description } = prepared;
+    const description = this.#options.lowBit?.description ?? prepared.description;
+    const certified = this.#placeCertificates();
     const placed = new Map(placement.matrices.map((matrix) => [matrix.id, matrix]));
     const vectors = this.#placeVectors();
-    const resident = this.#placeResidents(description.matrices, placed);
+    const resident = this.#placeResidents(description.matrices, placed, certified);
     const tables = this.#placeTables(description.tables, resident);
     const layers = Array.from({ length: description.config.layers }, newLayerCounters);
     const outside = newLayerCounters();
@@ -111,7 +116,7 @@ class Opening {
       const bound: BoundMatrix = {
         description: matrix,
         placed: place,
-        filePosition: prepared.tensor(matrix.id).byteOffset,
+        ...(certified.get(matrix.id) ?? { filePosition: prepared.tensor(matrix.id).byteOffset }),
         resident: resident.get(matrix.id) ?? null,
         bias: matrix.biasId === null ? null : vectors.get(matrix.biasId)!,
         strided:
@@ -181,11 +186,24 @@ class Opening {
     for (const buffer of this.#mirrors.splice(0)) this.#options.backend.release(buffer);
   }
 
+  /** Low-bit copies, and where the rows of their matrices lie. */
+  #placeCertificates(): Map<string, CertifiedPlace> {
+    const { lowBit, placement } = this.#options;
+    if (lowBit === undefined) return new Map();
+    return placeCertificates(lowBit, placement.matrices, placement.maxRows, {
+      allocate: (label, cause, byteLength) => this.#allocate(label, cause, byteLength),
+      loadLater: (...load) => this.#loadLater(...load),
+    });
+  }
+
   /** What rows that are read from the host need on the device; the placement has it as one component. */
   #planDirect(fed: readonly FedMatrix[]) {
     const { backend, placement } = this.#options;
     const neurons = placement.activeNeurons;
-    if (backend.hostTier === undefined || !fed.some(({ placed }) => placed.paths.decode === 'packets'))
+    if (
+      backend.hostTier === undefined ||
+      !fed.some(({ placed: { paths } }) => paths.decode === 'packets' || paths.decode === 'certified')
+    )
       return null;
     const label = 'active sets of rows on the host';
     const all = this.#allocate(label, 'indices', fed.length * directSetBytes(neurons));
@@ -224,7 +242,7 @@ class Opening {
       const [rows, columns] = prepared.tensor(id).shape as [number, number];
       const elementBytes = storedBytes[matrix.description.type];
       const buffer = await backend.hostTier!.mirror(
-        prepared.weightsFile,
+        matrix.file ?? prepared.weightsFile,
         matrix.filePosition,
         request,
         ...(matrix.strided ? [{ rows, columns, elementBytes }] : []),
@@ -269,16 +287,22 @@ class Opening {
   #placeResidents(
     matrices: readonly MatrixDescription[],
     placed: ReadonlyMap<string, PlacedMatrix>,
+    certified: ReadonlyMap<string, CertifiedPlace>,
   ): Map<string, Span> {
     const spans = new Map<string, Span>();
-    for (const { id, layer } of matrices) {
+    for (const matrix of matrices) {
+      const { id, layer } = matrix;
       const { paths, bytes } = placed.get(id)!;
       const copy = paths.decode === 'q8' || paths.decode === 'q4' ? this.#quantised(paths.decode) : null;
       if (copy === null && paths.decode !== 'resident' && paths.decode !== 'resident-sparse') continue;
       const span = this.#allocate(id, 'dense-weights', bytes);
       spans.set(id, span);
-      const rows = this.#options.prepared.tensor(id).shape[0]!;
-      this.#loadLater(id, layer, rows, span, copy === null ? undefined : [copy, copy.position(id)]);
+      const place = certified.get(id);
+      const other =
+        copy !== null
+          ? { file: copy.file, position: copy.position(id) }
+          : place && { file: place.file, position: place.filePosition };
+      this.#loadLater(id, layer, storedRows(matrix), span, other);
     }
     return spans;
   }
@@ -389,10 +413,10 @@ class Opening {
     layer: number | null,
     rows: number,
     target: Span,
-    from?: readonly [copy: QuantisedCopy, position: number],
+    from?: { readonly file: TransferFile; readonly position: number },
   ): void {
-    const position = from?.[1] ?? this.#options.prepared.tensor(id).byteOffset;
-    const other = from === undefined ? {} : { file: from[0].file };
+    const position = from?.position ?? this.#options.prepared.tensor(id).byteOffset;
+    const other = from === undefined ? {} : { file: from.file };
     const regions: WeightRegion[] = [];
     for (let offset = 0; offset < target.byteLength; offset += loadRegionBytes) {
       const byteLength = Math.min(loadRegionBytes, target.byteLength - offset);

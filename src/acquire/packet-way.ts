@@ -18,7 +18,7 @@ export class PacketWay implements RowWay {
     place: RowPlace,
     packetRows: number,
     store: RowStore | null,
-    cause: 'packet-rows' | 'retention-misses',
+    cause: 'packet-rows' | 'uncertain-rows' | 'retention-misses',
   ) {
     this.#reader = reader;
     this.#place = place;

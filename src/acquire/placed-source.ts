@@ -5,6 +5,7 @@ import { DefectError } from '../base/errors.js';
 import { type Span, subspan } from '../memory/buffers.js';
 import type { Ledger } from '../memory/ledger.js';
 import { type BoundMatrix, linearOp, matrixOperand, pieceOp, quantisedOp } from './bound-matrix.js';
+import { emitCertificate } from './certificate-ops.js';
 import type { DenseStream } from './dense-stream.js';
 import type { DirectRows } from './direct-rows.js';
 import type { WeightMover } from './executor.js';
@@ -129,7 +130,12 @@ export class PlacedSource implements OpenedWeightSource {
   async linear(pass: Pass, request: LinearRequest): Promise<void> {
     const matrix = this.#matrix(request.id);
     this.#parts.feed?.enterLayer(matrix.description.layer);
-    await this.#dense(pass, matrix, request);
+    if (matrix.certificate === undefined || this.#kind === 'prefill') {
+      await this.#dense(pass, matrix, request);
+      return;
+    }
+    emitCertificate(pass, matrix, matrix.certificate, request);
+    await this.gatedLinear(pass, { ...request, gate: request.out });
   }
 
   async gatedLinear(pass: Pass, request: GatedLinearRequest): Promise<void> {
@@ -225,7 +231,11 @@ export class PlacedSource implements OpenedWeightSource {
     { rows }: LinearRequest,
   ): matrix is FedMatrix {
     const { direct } = this.#parts;
-    return path === 'packets' && direct !== null && direct.serves(matrix as FedMatrix, rows);
+    return (
+      (path === 'packets' || path === 'certified') &&
+      direct !== null &&
+      direct.serves(matrix as FedMatrix, rows)
+    );
   }
 
   async #dense(pass: Pass, matrix: BoundMatrix, request: LinearRequest): Promise<void> {

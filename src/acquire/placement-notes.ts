@@ -26,9 +26,24 @@ export function placementNotes(
       `policy "${policy.name}" cannot help ${dense.length} of ${ofNeurons.length} matrices, which hold non-finite weights; they are ${instead}`,
     );
   }
+  if (rowPathOf(policy) === 'certified') notes.push(...certificateNotes(survey));
   const fed = [...arrangement.arenaOf.keys()];
   if (retention?.kind === 'hot' && fed.length > 0 && arrangement.keptRows.size === 0) {
     notes.push('the budget leaves no bytes for a hot set: every active row moves');
   }
   return notes;
+}
+
+/** First projections and gates that no certificate serves. */
+function certificateNotes({ matrices }: ArrangeRequest['survey']): string[] {
+  const firsts = matrices.filter(({ description: { role } }) => role === 'first' || role === 'gate');
+  const without = firsts.filter(({ certificate }) => certificate === null).length;
+  if (without === 0) return [];
+  const which =
+    without === firsts.length
+      ? 'no first projection'
+      : `not ${without} of ${firsts.length} first projections`;
+  return [
+    `policy "certified" can certify ${which}: weights must be finite and activations exactly zero; the others are held or streamed whole`,
+  ];
 }

@@ -1,5 +1,6 @@
 import type { QuantisedType } from '../base/quantised-type.js';
 import type { StoredType } from '../base/stored-type.js';
+import type { LowBitName } from '../checkpoint/low-bit.js';
 import type { MatrixRole } from '../checkpoint/model-description.js';
 import type { BudgetComponent } from '../memory/budget.js';
 import type { ForecastTiming } from './forecast-way.js';
@@ -27,6 +28,16 @@ export interface PlacedMatrix {
   readonly arena: number | null;
   /** Rows that have a place from one pass to the next. */
   readonly keptRows: number;
+  /** Set where rows are fetched, or read, only for neurons that a certificate leaves undecided. */
+  readonly certificate?: PlacedCertificate;
+}
+
+/** The low-bit copy that proves neurons of a first projection or gate inactive. */
+export interface PlacedCertificate {
+  readonly format: LowBitName;
+  /** Directions of the layer's inputs along which residuals are stored. */
+  readonly directions: number;
+  readonly bytes: number;
 }
 
 /** `head`: looked up in the resident head, which holds the same weights. `rows`: read row by row from the file. */

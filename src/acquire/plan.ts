@@ -1,5 +1,6 @@
 import { blockInputs } from '../backend/ops.js';
 import { BudgetError, UsageError } from '../base/errors.js';
+import { defaultLowBit, type LowBitPlan, uniformLowBit, withNeuronRows } from '../checkpoint/low-bit-plan.js';
 import type { ModelDescription } from '../checkpoint/model-description.js';
 import { type BudgetComponent, listComponents, requireBudget } from '../memory/budget.js';
 import type { ActivationProfile } from './activation-profile.js';
@@ -44,6 +45,8 @@ export interface PlacementRequest {
    * first, so that a block of neurons is a short run out of every output's row, gathered on the way.
    */
   readonly streamLayout?: StreamLayout;
+  /** Low-bit copies of policy `certified`; `defaultLowBit` for all layers where nothing is said. */
+  readonly lowBit?: LowBitPlan;
   readonly link?: LinkRates;
   /** False: packet rows are forgotten after their layer, and neuron rows never become resident (a control). */
   readonly keepRows?: boolean;
@@ -77,8 +80,10 @@ export function planPlacement(request: PlacementRequest): Placement {
   const keepRows = request.keepRows ?? true;
   const policy = policies[request.policy];
   const mayHoldAll = policy.residence === 'whole-model' || (policy.residence === 'if-all-fits' && keepRows);
-  const survey = surveyModel(request.description, request.tensor, policy);
   const path = rowPathOf(policy);
+  const lowBit = path === 'certified' ? lowBitOf(request) : null;
+  const description = lowBit === null ? request.description : withNeuronRows(request.description, lowBit);
+  const survey = surveyModel(description, request.tensor, policy, lowBit);
   const retention = path === 'retained' ? (request.retain ?? defaultRetention) : null;
   const fed = survey.matrices.filter(({ treatment }) => treatment === 'packets');
   const ranking = retention?.kind === 'hot' ? new HotRanking(fed, retention.profile) : null;
@@ -120,6 +125,11 @@ function requireStriding({ policy, hostTier }: PlacementRequest): void {
     'option-without-effect',
     'Cannot use --stream-layout strided on this backend: it reads the prepared file, which has no other layout, want --backend cuda',
   );
+}
+
+/** What a request has of low-bit copies, or the default ones. */
+export function lowBitOf({ description, tensor, lowBit }: PlacementRequest): LowBitPlan {
+  return lowBit ?? uniformLowBit(description, (id) => tensor(id).finite, defaultLowBit);
 }
 
 /** Every combination worth trying; small, because matrices of a model share few sizes. */

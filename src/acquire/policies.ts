@@ -1,3 +1,4 @@
+import { certified } from './certified.js';
 import { extents } from './extents.js';
 import { forecast } from './forecast.js';
 import { packets } from './packets.js';
@@ -21,6 +22,7 @@ export const policies: Readonly<Record<PolicyName, AcquisitionPolicy>> = {
   retention,
   forecast,
   phase,
+  certified,
   'resident-q8': residentQ8,
   'resident-q4': residentQ4,
 };

@@ -11,6 +11,7 @@ export const policyNames = [
   'retention',
   'forecast',
   'phase',
+  'certified',
   'resident-q8',
   'resident-q4',
 ] as const;
@@ -20,9 +21,10 @@ export type PolicyName = (typeof policyNames)[number];
  * How rows of neurons come when they do not come whole: `packets` the active ones, straight to where they are used;
  * `extents` every block of 128 rows that holds an active one; `staged` the active ones with their indices into a packet,
  * then scattered; `retained` the active ones that are not held from before; `forecast` guessed ones early, the rest of
- * the active ones when they are known.
+ * the active ones when they are known; `certified` as packets, and rows of first projections as far as a low-bit copy does
+ * not prove their neurons inactive.
  */
-export const rowPaths = ['packets', 'extents', 'staged', 'retained', 'forecast'] as const;
+export const rowPaths = ['packets', 'extents', 'staged', 'retained', 'forecast', 'certified'] as const;
 export type RowPath = (typeof rowPaths)[number];
 
 /**

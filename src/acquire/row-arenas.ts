@@ -75,7 +75,8 @@ export function rowComponents(
     case null:
     case 'extents':
       return [packet];
-    case 'packets': {
+    case 'packets':
+    case 'certified': {
       const index = kept > 0 ? keptIndexBytes(fed) : 0;
       return [
         packet,

@@ -132,7 +132,12 @@ export class RowFeed {
       emit(round, index === 0, last);
       if (!last) halfDone[round.half] = pass.flush();
     }
-    matrix.counters.activeRows += active.length;
+    if (matrix.certificate === undefined) {
+      matrix.counters.activeRows += active.length;
+    } else {
+      matrix.counters.judgedRows += matrix.description.outputs;
+      matrix.counters.uncertainRows += active.length;
+    }
     matrix.counters.keptHits += plan.keptHits;
     matrix.counters.rounds += plan.rounds.length;
   }

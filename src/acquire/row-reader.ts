@@ -1,3 +1,4 @@
+import type { TransferFile } from '../backend/backend.js';
 import type { MatrixDescription } from '../checkpoint/model-description.js';
 import { type Span, subspan } from '../memory/buffers.js';
 import type { MoveCause } from '../memory/causes.js';
@@ -9,7 +10,8 @@ import type { LayerCounters } from './stats.js';
 /** Where rows of one matrix are read from and to. */
 export interface RowPlace {
   readonly description: MatrixDescription;
-  /** In the weights file. */
+  /** Where its rows lie apart from the weights file. */
+  readonly file?: TransferFile;
   readonly filePosition: number;
   readonly rowBytes: number;
   readonly arena: Span; // [rows, rowBytes]
@@ -54,10 +56,12 @@ export class RowReader {
 
 /** Regions of the file and of the arena for runs of rows. */
 export function regionsOf(
-  { filePosition, rowBytes, arena }: RowPlace,
+  { file, filePosition, rowBytes, arena }: RowPlace,
   runs: readonly RowRun[],
 ): WeightRegion[] {
+  const other = file === undefined ? {} : { file };
   return runs.map(({ neuron, slot, rows }) => ({
+    ...other,
     position: filePosition + neuron * rowBytes,
     target: subspan(arena, slot * rowBytes, rows * rowBytes),
   }));

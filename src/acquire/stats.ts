@@ -9,6 +9,9 @@ export interface LayerCounters {
   /** Rows that were guessed and needed, and guessed and not needed. */
   guessedUsed: number;
   guessedWasted: number;
+  /** Neurons that certificates decided on, in passes over them, and those that they left undecided: unions over tokens. */
+  judgedRows: number;
+  uncertainRows: number;
   /** Ops that the active sets were divided into. */
   rounds: number;
   /** Pieces of streamed matrices used. */
@@ -40,6 +43,8 @@ export function newLayerCounters(): LayerCounters {
     keptHits: 0,
     guessedUsed: 0,
     guessedWasted: 0,
+    judgedRows: 0,
+    uncertainRows: 0,
     rounds: 0,
     densePieces: 0,
   };

@@ -1,5 +1,6 @@
 import { type QuantisedType, quantisedLayout } from '../base/quantised-type.js';
 import { storedBytes } from '../base/stored-type.js';
+import { type LowBitPlan, lowBitBytes } from '../checkpoint/low-bit-plan.js';
 import { isSparse } from '../checkpoint/model-config.js';
 import type {
   MatrixDescription,
@@ -8,7 +9,7 @@ import type {
 } from '../checkpoint/model-description.js';
 import { quantisedMatrices } from '../checkpoint/quantised-copy.js';
 import { smallestPieceBytes, storedRowBytes, storedRows } from './pieces.js';
-import type { DenseReason } from './placement.js';
+import type { DenseReason, PlacedCertificate } from './placement.js';
 import { type AcquisitionPolicy, rowPathOf } from './policy.js';
 
 /** What the planner needs of a prepared tensor; `PreparedTensor` has it. */
@@ -33,6 +34,8 @@ export interface SurveyedMatrix {
   /** Exact zeros of its neurons may be skipped. */
   readonly skippable: boolean;
   readonly denseReason: DenseReason | null;
+  /** Set where a low-bit copy decides which of its rows are needed. */
+  readonly certificate: PlacedCertificate | null;
   /** Set where it is held as other numbers. */
   readonly quantised: QuantisedType | null;
   /** Order of residence: lower first. */
@@ -69,11 +72,12 @@ export function surveyModel(
   description: ModelDescription,
   tensor: (id: string) => TensorFacts,
   policy: AcquisitionPolicy,
+  lowBit: LowBitPlan | null = null,
 ): Survey {
   const sparse = isSparse(description.config.activation);
   const quantisable = new Set(policy.quantised === undefined ? [] : quantisedMatrices(description));
   const matrices = description.matrices.map((matrix) => {
-    const surveyed = surveyMatrix(matrix, tensor(matrix.id), sparse, policy);
+    const surveyed = surveyMatrix(matrix, tensor(matrix.id), sparse, policy, lowBit);
     return quantisable.has(matrix) ? quantised(surveyed, policy.quantised!) : surveyed;
   });
   const head = description.matrices.find((matrix) => matrix.role === 'head');
@@ -99,8 +103,10 @@ function surveyMatrix(
   facts: TensorFacts,
   sparse: boolean,
   policy: AcquisitionPolicy,
+  lowBit: LowBitPlan | null,
 ): SurveyedMatrix {
-  const ofNeurons = matrix.role === 'second' || matrix.role === 'up';
+  const choice = lowBit?.choices.get(matrix.id) ?? null;
+  const ofNeurons = matrix.role === 'second' || matrix.role === 'up' || choice !== null;
   const denseReason = !ofNeurons
     ? null
     : !sparse || matrix.neuronAxis === null
@@ -124,6 +130,14 @@ function surveyMatrix(
           : 'dense',
     skippable,
     denseReason,
+    certificate:
+      choice === null
+        ? null
+        : {
+            format: choice.format,
+            directions: choice.directions?.count ?? 0,
+            bytes: lowBitBytes(matrix, choice),
+          },
     quantised: null,
     rank: residenceRank(matrix),
   };

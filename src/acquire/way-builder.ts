@@ -64,6 +64,10 @@ export class WayBuilder {
     switch (path) {
       case 'packets':
         return new PacketWay(reader, place, packetRows, this.#store(bound, place), 'packet-rows');
+      case 'certified': {
+        const cause = bound.placed.certificate === undefined ? 'packet-rows' : 'uncertain-rows';
+        return new PacketWay(reader, place, packetRows, this.#store(bound, place), cause);
+      }
       case 'retained':
         return new PacketWay(reader, place, packetRows, this.#store(bound, place), 'retention-misses');
       case 'extents':

@@ -3,7 +3,6 @@ import type { LowBitDirections } from './low-bit-copy.js';
 import { largestLowBitInputs, lowBitLayout } from './low-bit-layout.js';
 import { isSparse } from './model-config.js';
 import type { MatrixDescription, ModelDescription } from './model-description.js';
-import type { PreparedModel } from './prepared-model.js';
 
 /** What the low-bit copy of one matrix is to be. */
 export interface LowBitChoice {
@@ -34,10 +33,14 @@ export function certifiable(
 }
 
 /** One format for all layers. Throws `UsageError` `low-bit-format`. */
-export function uniformLowBit(prepared: PreparedModel, name: string): LowBitPlan {
+export function uniformLowBit(
+  description: ModelDescription,
+  finite: (id: string) => boolean,
+  name: string,
+): LowBitPlan {
   lowBitFormat(name);
   const format = name as LowBitName;
-  const matrices = certifiable(prepared.description, (id) => prepared.tensor(id).finite);
+  const matrices = certifiable(description, finite);
   return {
     name,
     choices: new Map(matrices.map(({ id }) => [id, { format, directions: null }])),

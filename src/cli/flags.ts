@@ -6,6 +6,8 @@ import { retainForms } from '../acquire/retain-rows.js';
 import { backendNames, numericsModes } from '../backend/open.js';
 import { parseByteSize } from '../base/byte-size.js';
 import { UsageError } from '../base/errors.js';
+import { lowBitNames } from '../checkpoint/low-bit.js';
+import { defaultLowBit } from '../checkpoint/low-bit-plan.js';
 
 function badOption(flag: string, text: string, wanted: string): UsageError {
   return new UsageError('bad-option', `Cannot use ${flag} "${text}": want ${wanted}`, {
@@ -76,6 +78,11 @@ export const flags = {
       '--forecast <timing>',
       'when policy "forecast" fetches its guesses: early, late (a control)',
     ).argParser(oneOf('--forecast', forecastTimings)),
+  lowBit: () =>
+    new Option(
+      '--low-bit <format>',
+      `low-bit copies that policy "certified" proves neurons inactive with: ${lowBitNames.join(', ')} (default: ${defaultLowBit})`,
+    ).argParser(oneOf('--low-bit', lowBitNames)),
   streamLayout: () =>
     new Option(
       '--stream-layout <name>',

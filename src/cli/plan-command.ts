@@ -24,6 +24,7 @@ export function planCommand() {
     .addOption(flags.retain())
     .addOption(flags.profile())
     .addOption(flags.forecast())
+    .addOption(flags.lowBit())
     .addOption(flags.streamLayout())
     .addOption(flags.backend())
     .addOption(flags.kernels())
@@ -76,6 +77,7 @@ const pathNames: Record<WeightPath, string> = {
   staged: 'rows of active neurons, in a packet with their indices',
   retained: 'rows of active neurons that are not held from before',
   forecast: 'guessed rows early, other active ones on demand',
+  certified: 'rows that no certificate proves inactive',
 };
 
 const regimeNames: Record<Placement['regime'], string> = {

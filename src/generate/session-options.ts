@@ -14,6 +14,7 @@ import {
   numericsModes,
 } from '../backend/open.js';
 import { UsageError } from '../base/errors.js';
+import { type LowBitName, lowBitNames } from '../checkpoint/low-bit.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
 import type { TraceSink } from '../memory/trace.js';
 import { givenOptions, shownValue } from './given-options.js';
@@ -44,6 +45,8 @@ export interface SessionOptions {
   readonly profile: string | null;
   /** Of policy `forecast`: when guesses are fetched. */
   readonly forecast: ForecastTiming;
+  /** Of policy `certified`: format of its low-bit copies; null: the default one. */
+  readonly lowBit: LowBitName | null;
   /** Of policy `stream` on a GPU: `strided` rearranges the checkpoint's own layout on the way (a control). */
   readonly streamLayout: StreamLayout;
   readonly kv: 'f16' | 'f32';
@@ -91,6 +94,7 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
     retain: null,
     profile: null,
     forecast: 'early',
+    lowBit: null,
     streamLayout: 'packed',
     kv: 'f16',
     contextPositions: null,
@@ -125,6 +129,11 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
   oneOf('kv', ['f16', 'f32']);
   oneOf('forecast', forecastTimings);
   oneOf('streamLayout', streamLayouts);
+  check(
+    'lowBit',
+    options.lowBit === null || lowBitNames.includes(options.lowBit),
+    `one of ${lowBitNames.join(', ')}, or null for the default`,
+  );
   const { retain } = options;
   check('retain', retain === null || parseRetain(retain) !== null, retainForms);
   if (retain === 'hot:auto' && options.profile === null) {

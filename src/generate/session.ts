@@ -3,7 +3,7 @@ import { chooseByPrice } from '../acquire/choose.js';
 import { openWeightSource } from '../acquire/open.js';
 import type { OpenedWeightSource } from '../acquire/placed-source.js';
 import type { LinkRates, Placement } from '../acquire/placement.js';
-import { type PlacementRequest, planPlacement } from '../acquire/plan.js';
+import { lowBitOf, type PlacementRequest, planPlacement } from '../acquire/plan.js';
 import { policies } from '../acquire/policies.js';
 import { readProfile } from '../acquire/profile-file.js';
 import { parseRetain, type Retention } from '../acquire/retain-rows.js';
@@ -12,6 +12,8 @@ import { openBackend } from '../backend/open.js';
 import type { OpObserver } from '../backend/pass.js';
 import { BudgetError, UsageError } from '../base/errors.js';
 import { resolveModel } from '../checkpoint/hub.js';
+import { type LowBitModel, openLowBit } from '../checkpoint/low-bit-model.js';
+import { defaultLowBit, uniformLowBit } from '../checkpoint/low-bit-plan.js';
 import { openOrPrepare, type PreparePhase } from '../checkpoint/open-or-prepare.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
 import { openOrQuantise, type QuantisedCopy } from '../checkpoint/quantised-copy.js';
@@ -23,6 +25,7 @@ import { MoveTrace } from '../memory/trace.js';
 import type { Model } from '../model/model.js';
 import { createModel } from '../model/open-model.js';
 import { closeWorkspace, openWorkspace, planWorkspace, type Workspace } from '../model/workspace.js';
+import { claimBoundedStart } from './bounded-start.js';
 import type { Engine } from './engine.js';
 import { Generation, type GenerationHooks } from './generation.js';
 import type { GenerateOptions } from './options.js';
@@ -62,8 +65,12 @@ export class Session implements Engine {
   /** Bytes moved and held by opening. */
   readonly setup: LedgerTotals;
   readonly openNs: bigint;
+  /** Whether the device never held a whole model since the process began; null where there is no device. */
+  readonly boundedStart: boolean | null;
   /** Set where the policy computes with quantised weights: then nothing is exact. */
   readonly quantised: QuantisedCopy | null;
+  /** Set where the policy certifies: the low-bit copies and the rows that they stand for. */
+  readonly lowBit: LowBitModel | null;
   observer: OpObserver | null = null;
   readonly recorded = new RecordedPasses();
   readonly turn = new Turn();
@@ -81,7 +88,9 @@ export class Session implements Engine {
     allocator: BudgetedAllocator;
     tokenizer: Tokenizer | Error;
     openNs: bigint;
+    boundedStart: boolean | null;
     quantised: QuantisedCopy | null;
+    lowBit: LowBitModel | null;
   }) {
     this.plan = parts.plan;
     this.model = parts.model;
@@ -94,7 +103,9 @@ export class Session implements Engine {
     this.tokenizerProblem = parts.tokenizer instanceof Error ? parts.tokenizer : null;
     this.setup = parts.ledger.totals();
     this.openNs = parts.openNs;
+    this.boundedStart = parts.boundedStart;
     this.quantised = parts.quantised;
+    this.lowBit = parts.lowBit;
   }
 
   get backend(): Backend {
@@ -154,6 +165,7 @@ export class Session implements Engine {
       for (const { label } of this.backend.overheads ?? []) this.#allocator.unreserve(label);
     } finally {
       await this.quantised?.close();
+      await this.lowBit?.close();
       await closePlan(this.plan);
     }
   }
@@ -244,7 +256,9 @@ function place(
     ...(retain === null ? {} : { retain }),
     ...(profile === null ? {} : { profile }),
     ...(link === undefined ? {} : { link }),
+    lowBit: uniformLowBit(description, (id) => prepared.tensor(id).finite, options.lowBit ?? defaultLowBit),
   };
+  requireCertificates(options, backend);
   const request = options.policy === 'auto' ? chooseByPrice(asked) : asked;
   const placement = planPlacement(request);
   if (placement.totalBytes > backend.addressableBytes) {
@@ -255,6 +269,22 @@ function place(
     );
   }
   return { options, directory, prepared, backend, request, placement, kvShape };
+}
+
+/** Throws `UsageError` `no-certificates` where policy `certified` has nothing to certify with. */
+function requireCertificates({ policy, numerics }: SessionOptions, { info }: Backend): void {
+  if (policy !== 'certified') return;
+  const reason =
+    numerics === 'native'
+      ? 'certificates hold for portable numerics alone'
+      : info.name === 'cuda'
+        ? 'the cuda backend has no kernels for certificates yet'
+        : null;
+  if (reason === null) return;
+  throw new UsageError('no-certificates', `Cannot use policy "certified" here: ${reason}`, {
+    backend: info.name,
+    numerics,
+  });
 }
 
 function retentionOf({ retain }: SessionOptions, profile: ActivationProfile | null): Retention | null {
@@ -282,8 +312,11 @@ export async function openSession(plan: SessionPlan, hooks: SessionHooks = {}): 
   const ledger = new Ledger(trace?.record ?? null);
   const allocator = new BudgetedAllocator(backend, options.budgetBytes, ledger);
   let quantised: QuantisedCopy | null = null;
+  let lowBit: LowBitModel | null = null;
   try {
     for (const overhead of backend.overheads ?? []) allocator.reserve(overhead);
+    backend.deviceWatch?.start(options.budgetBytes);
+    const boundedStart = claimBoundedStart(plan);
     const workspacePlan = planWorkspace(prepared.description, {
       maxRows: placement.maxRows,
       maxLogitsRows: options.logitsRows,
@@ -293,6 +326,7 @@ export async function openSession(plan: SessionPlan, hooks: SessionHooks = {}): 
     const workspace = openWorkspace(allocator, workspacePlan);
     const kv = new KvCache(allocator, kvShape);
     quantised = await openQuantised(plan, hooks);
+    lowBit = await openCertified(plan, hooks);
     const source = await openWeightSource({
       placement,
       backend,
@@ -300,6 +334,7 @@ export async function openSession(plan: SessionPlan, hooks: SessionHooks = {}): 
       ledger,
       ...(plan.request.profile === undefined ? {} : { profile: plan.request.profile }),
       ...(quantised === null ? {} : { quantised }),
+      ...(lowBit === null ? {} : { lowBit }),
       hostBudgetBytes: options.hostBudgetBytes,
       onProgress: (done, total) => hooks.onProgress?.('loading weights', done, total),
       ...(hooks.signal === undefined ? {} : { signal: hooks.signal }),
@@ -317,10 +352,13 @@ export async function openSession(plan: SessionPlan, hooks: SessionHooks = {}): 
       allocator,
       tokenizer,
       openNs,
+      boundedStart,
       quantised,
+      lowBit,
     });
   } catch (error) {
     await quantised?.close();
+    await lowBit?.close();
     await closePlan(plan); // closing the backend frees all that was allocated
     throw error;
   }
@@ -337,6 +375,19 @@ async function openQuantised(
     signal: hooks.signal,
     onProgress: (done, total) => hooks.onProgress?.(`quantising weights to ${type}`, done, total),
     onWait: ({ pid }) => hooks.onNote?.(`waiting for process ${pid}, which quantises the same weights`),
+  });
+}
+
+/** The certified part of the prepared form, for a policy that certifies; written where that was not done. */
+async function openCertified(
+  { prepared, placement, request }: SessionPlan,
+  hooks: SessionHooks,
+): Promise<LowBitModel | null> {
+  if (policies[placement.policy].rows.decode !== 'certified') return null;
+  return openLowBit(prepared, lowBitOf(request), {
+    signal: hooks.signal,
+    onProgress: (done, total) => hooks.onProgress?.('preparing low-bit copies', done, total),
+    onWait: ({ pid }) => hooks.onNote?.(`waiting for process ${pid}, which prepares the same low-bit copies`),
   });
 }
 

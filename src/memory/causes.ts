@@ -3,6 +3,8 @@ export const holdCauses = [
   'dense-weights',
   'kept-rows',
   'packet-rows',
+  /** Low-bit copies of first projections or gates, which certificates are computed from. */
+  'low-bit-weights',
   /** Rows that an LRU may keep; rows of a fixed hot set; what finds them. */
   'retention-slots',
   'retention-resident',
@@ -25,6 +27,8 @@ export const moveCauses = [
   'setup',
   'dense-weights',
   'packet-rows',
+  /** Rows of a first projection or gate whose neurons no certificate proves inactive. */
+  'uncertain-rows',
   /** Whole extents of 128 rows with at least one active row. */
   'extent-rows',
   /** Rows found on the device, and so moved by 0 bytes; rows that had to come. */
@@ -44,6 +48,7 @@ export type MoveCause = (typeof moveCauses)[number];
 export const weightMoveCauses = [
   'dense-weights',
   'packet-rows',
+  'uncertain-rows',
   'extent-rows',
   'retention-misses',
   'forecast-used',

@@ -6,6 +6,10 @@ import type { Backend } from '../../src/backend/backend.js';
 import { Pass } from '../../src/backend/pass.js';
 import { logitsDigest } from '../../src/base/digest.js';
 import type { StoredType } from '../../src/base/stored-type.js';
+import { lowBitNames } from '../../src/checkpoint/low-bit.js';
+import { roundDirections } from '../../src/checkpoint/low-bit-copy.js';
+import { openLowBit } from '../../src/checkpoint/low-bit-model.js';
+import { type LowBitPlan, uniformLowBit } from '../../src/checkpoint/low-bit-plan.js';
 import type { ModelDescription } from '../../src/checkpoint/model-description.js';
 import type { PreparedModel } from '../../src/checkpoint/prepared-model.js';
 import type { MoveCause } from '../../src/memory/causes.js';
@@ -30,7 +34,10 @@ interface Variant extends Partial<PlacementRequest> {
 }
 
 /** Each policy, and each choice that it has, with the causes that show that its own path ran. */
-function variants(profile: ActivationProfile): [Variant, readonly MoveCause[]][] {
+function variants(
+  profile: ActivationProfile,
+  description: ModelDescription,
+): [Variant, readonly MoveCause[]][] {
   const hot = { kind: 'hot', profile } as const;
   const lru = { kind: 'lru', rowsPerMatrix: 90 } as const;
   return [
@@ -44,7 +51,28 @@ function variants(profile: ActivationProfile): [Variant, readonly MoveCause[]][]
     [{ policy: 'forecast', forecast: 'early' }, ['forecast-used', 'forecast-wasted', 'packet-rows']],
     [{ policy: 'forecast', forecast: 'late' }, ['forecast-used', 'forecast-wasted', 'packet-rows']],
     [{ policy: 'phase' }, ['dense-weights', 'packet-rows']],
+    ...(lowBitNames.map((format) => [
+      { policy: 'certified', lowBit: uniformLowBit(description, () => true, format) },
+      ['dense-weights', 'uncertain-rows', 'packet-rows'],
+    ]) as [Variant, readonly MoveCause[]][]),
+    [{ policy: 'certified', lowBit: directed(description) }, ['uncertain-rows', 'packet-rows']],
   ];
+}
+
+/** Directions that nobody chose by a sample: they must change no bit either. */
+function directed(description: ModelDescription): LowBitPlan {
+  const { choices } = uniformLowBit(description, () => true, 'int5g32');
+  const inputs = description.config.hiddenSize;
+  const row = (j: number) =>
+    Float64Array.from({ length: inputs }, (_, i) => ((i * 7 + j * 3) % 11) / 20 - 0.25);
+  const directions = roundDirections(
+    Array.from({ length: 16 }, (_, j) => row(j)),
+    inputs,
+  );
+  return {
+    name: 'directed',
+    choices: new Map(Array.from(choices, ([id, choice]) => [id, { ...choice, directions }])),
+  };
 }
 
 let backend: Backend;
@@ -66,7 +94,8 @@ async function digests(
   const { minimumBytes, totalBytes } = plan(prepared, policy, maxRows, { ...extra, keepRows: false });
   const budgetBytes = minimumBytes + Math.floor(room * (totalBytes - minimumBytes));
   const placement = plan(prepared, policy, maxRows, { ...extra, keepRows: false, budgetBytes });
-  const session = await openSession(backend, prepared, placement, profile);
+  const lowBit = policy === 'certified' ? await openLowBit(prepared, extra.lowBit!) : undefined;
+  const session = await openSession(backend, prepared, placement, profile, Infinity, lowBit);
   const { config } = prepared.description;
   const limits = { maxRows, maxLogitsRows: maxRows, capacity: 24, parallelism: backend.parallelism };
   const workspace = openWorkspace(backend, planWorkspace(prepared.description, limits));
@@ -89,6 +118,7 @@ async function digests(
     }
   }
   await session.source.close();
+  await lowBit?.close();
   cache.close();
   for (const buffer of workspace.buffers) backend.release(buffer);
   return { found, causes: new Set(session.records.map(({ cause }) => cause)) };
@@ -119,7 +149,7 @@ group('every policy gives the digests of the resident model', () => {
         for (const kv of ['f16', 'f32'] as const) {
           const reference = await digests(prepared, kv, { policy: 'resident' }, 0);
           seen.add(reference.found.join());
-          for (const [variant, causes] of variants(profile)) {
+          for (const [variant, causes] of variants(profile, description)) {
             for (const room of variant.policy === 'resident-sparse' ? [0] : [0, 0.4]) {
               const { found, causes: moved } = await digests(prepared, kv, variant, room, profile);
               const name = `${variant.policy} ${variant.forecast ?? variant.retain?.kind ?? ''} kv ${kv} room ${room}`;
@@ -136,9 +166,8 @@ group('every policy gives the digests of the resident model', () => {
   );
 
   test('no policy is left out', () => {
-    const covered = variants(anyProfile(describe(architectures['gated ReLU'], 'f32'))).map(
-      ([{ policy }]) => policy,
-    );
+    const description = describe(architectures['gated ReLU'], 'f32');
+    const covered = variants(anyProfile(description), description).map(([{ policy }]) => policy);
     expect(new Set([...covered, 'resident'])).toEqual(new Set(policyNames));
   });
 });

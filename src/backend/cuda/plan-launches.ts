@@ -1,3 +1,4 @@
+import { DefectError } from '../../base/errors.js';
 import type { Op, PlacedOp } from '../ops.js';
 import { fusableActivation, linearGroup, readsWholeSet } from './fuse.js';
 import type { Launch, LaunchFacts } from './launch.js';
@@ -107,5 +108,8 @@ function planOne(
       return planStoreKv(op, index, facts);
     case 'attention':
       return planAttention(op, index, facts);
+    case 'round-input':
+    case 'certify':
+      throw new DefectError(`Cannot plan "${op.kind}": no kernel of this backend computes it`);
   }
 }

@@ -61,7 +61,7 @@ export function writePrepared(
   return {
     directory,
     description,
-    manifestDigest: '',
+    manifestDigest: '0'.repeat(64),
     sourceDigest: '',
     sourceFiles: [],
     weightsFile: { path, descriptor, byteLength: plan.byteLength },

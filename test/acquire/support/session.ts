@@ -5,6 +5,7 @@ import { type PlacementRequest, planPlacement } from '../../../src/acquire/plan.
 import type { PolicyName } from '../../../src/acquire/policy.js';
 import type { Backend } from '../../../src/backend/backend.js';
 import { openBackend } from '../../../src/backend/open.js';
+import type { LowBitModel } from '../../../src/checkpoint/low-bit-model.js';
 import type { PreparedModel } from '../../../src/checkpoint/prepared-model.js';
 import { moveCauses } from '../../../src/memory/causes.js';
 import { Ledger } from '../../../src/memory/ledger.js';
@@ -46,6 +47,7 @@ export async function openSession(
   placement: Placement,
   profile?: ActivationProfile,
   hostBudgetBytes = Infinity,
+  lowBit?: LowBitModel,
 ) {
   const records: TraceRecord[] = [];
   const ledger = new Ledger(new MoveTrace((record) => records.push(record)).record);
@@ -56,6 +58,7 @@ export async function openSession(
     ledger,
     hostBudgetBytes,
     ...(profile === undefined ? {} : { profile }),
+    ...(lowBit === undefined ? {} : { lowBit }),
   });
   const { description } = prepared;
   return {

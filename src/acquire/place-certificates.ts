@@ -1,0 +1,75 @@
+import type { TransferFile } from '../backend/backend.js';
+import { lowBitFormat } from '../checkpoint/low-bit.js';
+import { roundedInputLayout } from '../checkpoint/low-bit-layout.js';
+import type { LowBitModel } from '../checkpoint/low-bit-model.js';
+import type { ModelConfig } from '../checkpoint/model-config.js';
+import type { Span } from '../memory/buffers.js';
+import type { HoldCause } from '../memory/causes.js';
+import type { BoundCertificate } from './bound-matrix.js';
+import type { PlacedMatrix } from './placement.js';
+
+/** How opening gives out bytes and notes what is to be loaded into them. */
+export interface CertificateRoom {
+  allocate(label: string, cause: HoldCause, byteLength: number): Span;
+  loadLater(
+    id: string,
+    layer: number | null,
+    rows: number,
+    target: Span,
+    from: { readonly file: TransferFile; readonly position: number },
+  ): void;
+}
+
+/** Where the rows of a matrix with a low-bit copy lie, and what proves its neurons inactive. */
+export interface CertifiedPlace {
+  readonly file: TransferFile;
+  readonly filePosition: number;
+  readonly certificate: BoundCertificate;
+}
+
+/** Allocates the low-bit copies of a placement and the room for rounded inputs that all of them share. */
+export function placeCertificates(
+  lowBit: LowBitModel,
+  placed: readonly PlacedMatrix[],
+  maxRows: number,
+  room: CertificateRoom,
+): Map<string, CertifiedPlace> {
+  const { description, copiesFile, rowsFile } = lowBit;
+  const chosen = placed.filter(({ certificate }) => certificate !== undefined);
+  const places = new Map<string, CertifiedPlace>();
+  if (chosen.length === 0) return places;
+  const matrices = new Map(description.matrices.map((matrix) => [matrix.id, matrix]));
+  const sizes = chosen.map(
+    ({ id, certificate }) =>
+      roundedInputLayout(maxRows, matrices.get(id)!.inputs, certificate!.directions).byteLength,
+  );
+  const rounded = room.allocate('rounded input', 'workspace', Math.max(...sizes));
+  for (const { id, layer } of chosen) {
+    const { inputs, outputs } = matrices.get(id)!;
+    const { format, directions, directionExponent, byteOffset, byteLength } = lowBit.copy(id)!;
+    const span = room.allocate('low-bit copies', 'low-bit-weights', byteLength);
+    room.loadLater(`${id}.low-bit`, layer, outputs, span, { file: copiesFile, position: byteOffset });
+    places.set(id, {
+      file: rowsFile,
+      filePosition: lowBit.rowsPosition(id),
+      certificate: {
+        copy: {
+          span,
+          format: lowBitFormat(format),
+          inputs,
+          outputs,
+          directions,
+          directionExponent,
+        },
+        rounded,
+        threshold: thresholdOf(description.config),
+      },
+    });
+  }
+  return places;
+}
+
+/** Pre-activations up to it are inactive. */
+export function thresholdOf({ activation, activationThreshold }: ModelConfig): number {
+  return activation === 'fatrelu' ? Math.fround(activationThreshold) : 0;
+}

@@ -172,6 +172,7 @@ export async function benchKernels(gpu: CudaBackend, log: (line: string) => void
   const sparse = room(ffn * 4);
   gpu.write(sparse, new Uint8Array(activation.buffer));
   const set = room((ffn + 1) * 4);
+  const withActive = held.length;
   const compact: Op = { kind: 'compact', rows: 1, width: ffn, x: sparse, active: set };
   await time(
     'compact 10240',
@@ -194,8 +195,15 @@ export async function benchKernels(gpu: CudaBackend, log: (line: string) => void
     bias: subspan(bias, 0, hidden * 4),
     residual: null,
   });
+  const withSet = (matrix: Span): Op[] => [compact, fromRows(matrix)];
   await time('active rows, device', matrices(ffn, hidden, 16).map(fromRows), active * hidden * 2);
-  clearSome();
+  clearSome(withActive);
+  await time(
+    'set and active rows, device (a half)',
+    matrices(ffn, hidden, 16).flatMap(withSet),
+    (active * hidden * 2) / 2,
+  );
+  clearSome(withActive);
   const path = join(tmpdir(), `waybill-bench-${process.pid}`);
   const byteLength = ffn * hidden * 2;
   await writeFile(
@@ -218,6 +226,7 @@ export async function benchKernels(gpu: CudaBackend, log: (line: string) => void
     const seconds = Number(process.hrtime.bigint() - began) / 1e9;
     log(`time mirrors: ${((8 * byteLength) / seconds / 1e9).toFixed(1)} GB/s from the page cache`);
     await time('active rows, mapped host memory', mirrors.map(fromRows), active * hidden * 2);
+    await time('set and active rows, mapped (a half)', mirrors.flatMap(withSet), (active * hidden * 2) / 2);
     await time(
       'dense from mapped host memory',
       mirrors.map((m) => linear(ffn, hidden, 1, m)),
@@ -248,8 +257,8 @@ export async function benchKernels(gpu: CudaBackend, log: (line: string) => void
   return times;
 
   /** Keeps the operands that all products share. */
-  function clearSome(): void {
-    for (const { buffer } of held.splice(3)) gpu.release(buffer);
+  function clearSome(kept = 3): void {
+    for (const { buffer } of held.splice(kept)) gpu.release(buffer);
   }
 }
 

@@ -7,6 +7,7 @@ import type { AttentionOp, LinearOp, Op } from '../../src/backend/ops.js';
 import { type Span, spanOf, subspan } from '../../src/memory/buffers.js';
 import { decodeLayers } from './decode-layers.js';
 import type { TestCounts } from './mini-runner.js';
+import { benchStreams } from './stream-bench.js';
 
 /** A kernel's time among others that give the same bytes. */
 export interface VariantTime {
@@ -35,9 +36,10 @@ export async function benchVariants(
     await benchTiles(bench);
     await benchAttention(bench);
     await benchChain(bench);
+    await benchStreams(bench);
   } finally {
     bench.clear();
-    gpu.planWith({ variants: {} });
+    gpu.planWith({ variants: {}, tuning: {} });
   }
   return bench.times;
 }
@@ -75,17 +77,30 @@ class VariantBench {
     return span;
   }
 
+  halves(byteLength: number): Span {
+    return this.filled(byteLength, halves(1 << 20));
+  }
+
+  floats(byteLength: number): Span {
+    return this.filled(byteLength, numbers(1 << 16));
+  }
+
+  integers(values: readonly number[]): Span {
+    return this.filled(values.length * 4, new Uint8Array(Int32Array.from(values).buffer));
+  }
+
   clear(): void {
     for (const { buffer } of this.#held.splice(0)) this.#gpu.release(buffer);
   }
 
-  /** Times `ops` under each choice, interleaved; `units` ops share the time that is reported. */
+  /** Times `ops` under each choice; `units` of them, each of which reads `bytes`, share the time that is reported. */
   async compare(
     work: string,
     ops: readonly Op[],
     units: number,
     out: Span,
     choices: readonly { name: string; planned: boolean; plan: PlanChoices }[],
+    bytes?: number,
   ): Promise<void> {
     const placed = ops.map((op) => ({ op, label: work }));
     const runs = choices.map((choice) => ({ ...choice, each: [] as number[], digest: '' }));
@@ -115,7 +130,8 @@ class VariantBench {
     const measured = this.times.filter((time) => time.work === work);
     measured.sort((a, b) => a.microseconds - b.microseconds);
     for (const [index, { variant, planned, microseconds }] of measured.entries()) {
-      const note = `${index === 0 ? ' fastest' : ''}${planned ? ' planned' : ''}`;
+      const rate = bytes === undefined ? '' : ` ${(bytes / microseconds / 1e6).toFixed(2)} TB/s`;
+      const note = `${rate}${index === 0 ? ' fastest' : ''}${planned ? ' planned' : ''}`;
       this.#log(`variant ${work.padEnd(40)} ${variant.padEnd(16)} ${microseconds.toFixed(2)} us${note}`);
     }
   }
@@ -234,12 +250,7 @@ async function benchAttention(bench: VariantBench): Promise<void> {
 
 async function benchChain(bench: VariantBench): Promise<void> {
   const layers = 8;
-  const { ops, out } = decodeLayers(layers, 544, {
-    room: (byteLength) => bench.room(byteLength),
-    halves: (byteLength) => bench.filled(byteLength, halves(1 << 20)),
-    floats: (byteLength) => bench.filled(byteLength, numbers(1 << 16)),
-    integers: (values) => bench.filled(values.length * 4, new Uint8Array(Int32Array.from(values).buffer)),
-  });
+  const { ops, out } = decodeLayers(layers, 544, bench);
   await bench.compare('decode layer of 2.7B, position 544', ops, layers, out, [
     { name: 'overlap', planned: true, plan: { overlaps: true } },
     { name: 'no overlap', planned: false, plan: { overlaps: false } },

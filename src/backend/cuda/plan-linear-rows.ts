@@ -24,15 +24,13 @@ export interface LinearGroup {
 
 export const noActivation: FusedActivation = { code: -1, threshold: 0 };
 
-/** Weights asked for ahead of the inputs by one launch: below half of an H200's second-level cache. */
-const mostPrefetchedBytes = 20 * 1024 * 1024;
-
 /** A kernel for 1 to 8 rows over input-major matrices; null where there is none with the norm in front. */
 export function planLinearRows(group: LinearGroup, facts: LaunchFacts): Launch | null {
   const aligned = group.products.every(
     ({ matrix }) => at(matrix.span) % 16 === 0 && (matrix.rowStride * storedBytes[matrix.type]) % 16 === 0,
   );
-  if (aligned) return streamLaunch(group, facts);
+  const stream = aligned ? streamLaunch(group, facts) : null;
+  if (stream !== null) return stream;
   return group.norm === null ? anyLaunch(group, facts) : null;
 }
 
@@ -61,7 +59,7 @@ function streamLaunch(group: LinearGroup, facts: LaunchFacts): Launch | null {
       blocksPerRound: shape.blocksPerRound,
       tiles: shape.tiles,
       depth: shape.depth,
-      prefetchBytes: shape.whole ? 0 : prefetchShare(products, shape.grid, facts),
+      prefetchBytes: facts.overlaps ? prefetchShare(products, shape.grid, shape.prefetchedBytes) : 0,
     },
   );
 }
@@ -140,12 +138,10 @@ function valuesOf(
   };
 }
 
-/** What each block of threads asks for, of each matrix; 0 where kernels do not overlap. */
-function prefetchShare(products: readonly LinearOp[], grid: number, facts: LaunchFacts): number {
-  if (!facts.overlaps) return 0;
-  const most = (facts.tuning?.prefetchedBytes ?? mostPrefetchedBytes) / products.length;
+/** What each block of threads asks for, of each matrix. */
+function prefetchShare(products: readonly LinearOp[], grid: number, prefetchedBytes: number): number {
   const least = Math.min(...products.map(({ matrix }) => matrix.span.byteLength));
-  return Math.floor(Math.min(most, least) / grid / 16) * 16;
+  return Math.floor(Math.min(prefetchedBytes / products.length, least) / grid / 16) * 16;
 }
 
 /** Blocks whose sums meet in shared memory at once: all of them where there is room, else as many as fit. */

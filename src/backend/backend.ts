@@ -77,8 +77,48 @@ export interface HostTier {
    * memory of its own that is given back. `rowBytes`: of the rows that ops read from the host.
    */
   measureLink?(rowBytes: number): Promise<DeviceRates>;
+  /** Page-locked bytes that the backend may take for copies, beside what is mirrored. */
+  readonly bounceBytes?: number;
   /** Rows (tokens) of a pass up to which ops read a mirrored matrix once; beyond, its rows are better moved first. */
   readonly directRows: number;
+}
+
+/** What the process uses of a device, sampled as the system counts it. */
+export interface SampledUse {
+  /**
+   * `process`: bytes of this process by the driver's own account. `baseline`: growth of the whole device since before
+   * the context was made, what other processes do included. `shared`: the process had several backends open on it, so that
+   * no sample is that of one.
+   */
+  readonly source: 'process' | 'baseline' | 'shared';
+  readonly currentBytes: number;
+  readonly peakBytes: number;
+  readonly samples: number;
+  /** Asked for between two samples, and the longest that passed. */
+  readonly intervalMs: number;
+  readonly longestGapMs: number;
+}
+
+/** Memory of a device: what the backend allocated, and what the system says. */
+export interface DeviceUse {
+  readonly allocatedBytes: number;
+  readonly allocatedPeakBytes: number;
+  /** Page-locked host memory now. */
+  readonly pinnedBytes: number;
+  /** Null where the system cannot tell. */
+  readonly sampled: SampledUse | null;
+}
+
+/** Watches the memory of the device that a backend computes on. */
+export interface DeviceWatch {
+  /**
+   * Samples from now until the backend closes. After a sample above the limit every call of the backend fails with
+   * `BudgetError` `device-budget-exceeded`.
+   */
+  start(limitBytes: number): void;
+  /** Takes one more sample. Rejects with the error that a sample above the limit has led to. */
+  check(): Promise<void>;
+  readonly use: DeviceUse;
 }
 
 /**
@@ -95,6 +135,8 @@ export interface Backend extends Allocator {
   readonly overheads?: readonly BudgetComponent[];
   /** Where the backend computes on a device of its own: the host memory that it can reach. */
   readonly hostTier?: HostTier;
+  /** Where the backend computes on a device of its own: what that device holds. */
+  readonly deviceWatch?: DeviceWatch;
   /** Queues ops behind all earlier ones; resolves when they are done, rejects with the first `NumericsError`. */
   submit(ops: readonly PlacedOp[]): Promise<void>;
   /** Writes host bytes into a span. The caller has awaited every submission that reads or writes the span. */

@@ -50,6 +50,7 @@ export function runJson(
     backend: session.backend.info,
     budgetBytes: placement.budgetBytes === null ? null : BigInt(placement.budgetBytes),
     timings: {
+      episode: outcome.times.episode,
       openNs: session.openNs,
       prefillNs: outcome.times.prefillNs,
       decodeNs: outcome.times.decodeNs,
@@ -67,10 +68,32 @@ export function runJson(
       heldBytes: BigInt(outcome.bytes.totalHeldPeak),
       held: bigints(outcome.bytes.heldPeak),
       residentSetBytes: BigInt(processUsage().peakResidentBytes),
+      device: devicePeaks(session),
     },
     ...(restored === null ? {} : { restored: { ...restored, weightBytes: BigInt(restored.weightBytes) } }),
   };
   return requests.length === 1 ? { ...requests[0], ...common } : { requests, ...common };
+}
+
+/** What a device held, as the backend and as the system counted it; null where there is none. */
+function devicePeaks({ backend, boundedStart }: Session): unknown {
+  const use = backend.deviceWatch?.use;
+  if (use === undefined) return null;
+  const { allocatedBytes, allocatedPeakBytes, pinnedBytes, sampled } = use;
+  return {
+    allocatedBytes: BigInt(allocatedBytes),
+    allocatedPeakBytes: BigInt(allocatedPeakBytes),
+    pinnedBytes: BigInt(pinnedBytes),
+    boundedStart,
+    sampled:
+      sampled === null
+        ? null
+        : {
+            ...sampled,
+            currentBytes: BigInt(sampled.currentBytes),
+            peakBytes: BigInt(sampled.peakBytes),
+          },
+  };
 }
 
 /** A line or two for people, after the text. */

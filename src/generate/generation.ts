@@ -73,6 +73,7 @@ export class Generation implements AsyncIterable<TokenEvent> {
     try {
       yield* run.prefill();
       yield* run.decode();
+      await this.#engine.backend.deviceWatch?.check();
       status = 'completed';
     } catch (error) {
       if (error instanceof InterruptedError) status = 'interrupted';
@@ -102,6 +103,7 @@ class Run {
   /** Of tokens that were chosen last: computed while the next pass runs. */
   #digests: LogitsDigest[] = [];
   readonly #endTurn: () => void;
+  readonly #episode: number;
 
   constructor(
     engine: Engine,
@@ -115,6 +117,7 @@ class Run {
     this.#before = engine.ledger.totals();
     this.#deviceReadBefore = processUsage().deviceReadBytes;
     this.#endTurn = engine.turn.take('generate');
+    this.#episode = engine.turn.taken;
     let slots: readonly number[];
     try {
       slots = engine.kv.claim(prompts.length);
@@ -261,6 +264,7 @@ class Run {
     const ended = process.hrtime.bigint();
     const prefillEnd = this.#prefillEnd ?? ended;
     return {
+      episode: this.#episode,
       prefillNs: prefillEnd - this.#began,
       decodeNs: ended - prefillEnd,
       totalNs: ended - this.#began,

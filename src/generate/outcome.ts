@@ -31,6 +31,8 @@ export interface RequestOutcome {
 
 /** Wall times of a generation, ns. */
 export interface GenerationTimes {
+  /** 1 in the session's first call, which pays for what is done once; scores count, too. */
+  readonly episode: number;
   readonly prefillNs: bigint;
   readonly decodeNs: bigint;
   readonly totalNs: bigint;

@@ -8,6 +8,7 @@ export class Turn {
   #holder: string | null = null;
   #running: Promise<unknown> = Promise.resolve();
   #closed = false;
+  #taken = 0;
 
   /**
    * Takes the turn for `action` ("generate", "score") until the function that it returns is called.
@@ -23,11 +24,17 @@ export class Turn {
       );
     }
     this.#holder = action;
+    this.#taken += 1;
     let taken = true;
     return () => {
       if (taken) this.#holder = null;
       taken = false;
     };
+  }
+
+  /** How often it was taken so far. */
+  get taken(): number {
+    return this.#taken;
   }
 
   /** Runs a pass; closing waits for it. */

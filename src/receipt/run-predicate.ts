@@ -72,7 +72,30 @@ export const runPredicateSchema = z.strictObject({
     deviceRead: decimal.nullable(),
     reads: z.enum(['cold', 'warm', 'mixed', 'none', 'unknown']),
   }),
-  peaks: z.strictObject({ heldBytes: decimal, residentSetBytes: decimal }),
+  peaks: z.strictObject({
+    heldBytes: decimal,
+    residentSetBytes: decimal,
+    /** Only of backends with a device of their own. */
+    device: z
+      .strictObject({
+        /** Peak of the backend's own buffers, beside context and kernels. */
+        allocatedBytes: decimal,
+        pinnedBytes: decimal,
+        /** False where the process has had a whole model on the device, in this run or before. */
+        boundedStart: z.boolean(),
+        /** What the system counted; null where it cannot tell. */
+        sampled: z
+          .strictObject({
+            source: z.enum(['process', 'baseline', 'shared']),
+            peakBytes: decimal,
+            samples: z.int().positive(),
+            intervalMs: z.number().positive(),
+            longestGapMs: z.number().nonnegative(),
+          })
+          .nullable(),
+      })
+      .optional(),
+  }),
   times: z.strictObject({
     openNs: decimal,
     prefillNs: decimal,

@@ -86,9 +86,34 @@ export function runPredicate(session: Session, facts: RunFacts): Omit<RunPredica
     peaks: {
       heldBytes: String(outcome.bytes.totalHeldPeak),
       residentSetBytes: String(processUsage().peakResidentBytes),
+      ...devicePeaks(session),
     },
     times: timeRecord(session, outcome),
     environment: environmentRecord(),
+  };
+}
+
+/** Of a device: what was allocated, what the system saw, and whether a bounded start may be claimed. */
+function devicePeaks({ backend, boundedStart }: Session): Pick<RunPredicate['peaks'], 'device'> {
+  const use = backend.deviceWatch?.use;
+  if (use === undefined || boundedStart === null) return {};
+  const { allocatedPeakBytes, pinnedBytes, sampled } = use;
+  return {
+    device: {
+      allocatedBytes: String(allocatedPeakBytes),
+      pinnedBytes: String(pinnedBytes),
+      boundedStart,
+      sampled:
+        sampled === null
+          ? null
+          : {
+              source: sampled.source,
+              peakBytes: String(sampled.peakBytes),
+              samples: sampled.samples,
+              intervalMs: sampled.intervalMs,
+              longestGapMs: sampled.longestGapMs,
+            },
+    },
   };
 }
 

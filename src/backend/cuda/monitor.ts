@@ -1,4 +1,5 @@
-import { type ForeignLibrary, loadForeign, monitorFunctions } from './foreign.js';
+import { callAside, type ForeignLibrary, loadForeign, monitorFunctions } from './foreign.js';
+import type { ReadUse } from './memory-sampler.js';
 
 type MonitorLibrary = ForeignLibrary<typeof monitorFunctions>;
 
@@ -38,6 +39,56 @@ export function usedDeviceBytes(pciBusId: string): number | null {
   return library.nvmlDeviceGetMemoryInfo(device, totalFreeUsed) === 0 ? Number(totalFreeUsed[2]!) : null;
 }
 
+/** nvmlProcessInfo_v2_t of nvml.h: pid at 0, usedGpuMemory at 8, two instance ids behind it. */
+export const processInfoLayout = { pid: 0, usedBytes: 8, byteLength: 24 } as const;
+const mostProcesses = 128;
+/** NVML_VALUE_NOT_AVAILABLE: containers and some drivers do not tell. */
+const notAvailable = 0xffff_ffff_ffff_ffffn;
+
+/**
+ * Reads what this process uses of a GPU, on a thread of its own: by the driver's account of processes where it names this
+ * one, else what all use beyond `baselineBytes`. A process in a container goes by another number outside, so an account
+ * that is less than what the process has allocated is not believed.
+ */
+export function readUse(
+  pciBusId: string,
+  baselineBytes: number | null,
+  allocatedBytes: () => number,
+): ReadUse {
+  const library = monitor();
+  const device = library === null ? null : deviceOf(library, pciBusId);
+  if (library === null || device === null) return async () => null;
+  const count = new Uint32Array(1);
+  const processes = new DataView(new ArrayBuffer(mostProcesses * processInfoLayout.byteLength));
+  const totalFreeUsed = new BigUint64Array(8);
+  let tellsProcesses = true;
+  return async () => {
+    if (tellsProcesses) {
+      count[0] = mostProcesses;
+      const list = library.nvmlDeviceGetComputeRunningProcesses_v3;
+      const status = await callAside(list, device, count, processes);
+      const own = status === 0 ? ownBytes(processes, count[0]!, process.pid) : null;
+      if (own !== null && own >= allocatedBytes()) return { bytes: own, source: 'process' };
+      tellsProcesses = false;
+    }
+    if (baselineBytes === null) return null;
+    const status = await callAside(library.nvmlDeviceGetMemoryInfo, device, totalFreeUsed);
+    if (status !== 0) return null;
+    return { bytes: Math.max(0, Number(totalFreeUsed[2]!) - baselineBytes), source: 'baseline' };
+  };
+}
+
+/** Bytes of a process in a list of nvmlProcessInfo_v2_t; null where it is not in it, or its bytes are not told. */
+export function ownBytes(processes: DataView, count: number, pid: number): number | null {
+  for (let index = 0; index < count; index += 1) {
+    const at = index * processInfoLayout.byteLength;
+    if (processes.getUint32(at + processInfoLayout.pid, true) !== pid) continue;
+    const bytes = processes.getBigUint64(at + processInfoLayout.usedBytes, true);
+    return bytes === notAvailable ? null : Number(bytes);
+  }
+  return null;
+}
+
 /** PCIe generation and width, now and at most; null where the monitoring library cannot tell. */
 export function linkFacts(pciBusId: string): LinkFacts | null {
   const library = monitor();
@@ -62,18 +113,18 @@ const contextBytes = new Map<string, number | null>();
 
 /**
  * What a context with its modules takes of a GPU: measured around `make`, the first time in a process, so that plans of one
- * process agree. Includes what other processes allocate meanwhile, as nothing tells them apart.
+ * process agree. `baselineBytes`: what all used before. Includes what other processes allocate meanwhile, as nothing tells them apart.
  */
 export function measureContext<Value>(
   pciBusId: string,
   make: () => Value,
-): { readonly value: Value; readonly bytes: number | null } {
+): { readonly value: Value; readonly bytes: number | null; readonly baselineBytes: number | null } {
   const before = usedDeviceBytes(pciBusId);
   const value = make();
   const after = usedDeviceBytes(pciBusId);
   const known = contextBytes.get(pciBusId);
-  if (known !== undefined) return { value, bytes: known };
+  if (known !== undefined) return { value, bytes: known, baselineBytes: before };
   const bytes = before === null || after === null ? null : Math.max(0, after - before);
   contextBytes.set(pciBusId, bytes);
-  return { value, bytes };
+  return { value, bytes, baselineBytes: before };
 }

@@ -35,9 +35,11 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
   const numerics = options.numerics ?? 'portable';
   if (numerics === 'native') requireTensorCores(device);
   const kernels = await kernelImages(device.architecture, numerics);
-  const { value, bytes: contextBytes } = measureContext(device.pciBusId, () =>
-    makeContext(driver, device, kernels),
-  );
+  const {
+    value,
+    bytes: contextBytes,
+    baselineBytes,
+  } = measureContext(device.pciBusId, () => makeContext(driver, device, kernels));
   const { context, modules } = value;
   try {
     return new CudaBackend({
@@ -46,6 +48,7 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
       context,
       modules,
       contextBytes,
+      baselineBytes,
       graphs: options.graphs ?? true,
       overlap: options.overlap ?? true,
       canOverlap: device.architecture >= 90 && driverVersion(driver) >= oldestOverlapVersion,

@@ -2,16 +2,17 @@
 // stay in the first-level cache. Included inside the anonymous namespace of a unit.
 #pragma once
 
-// Adds R inputs, in order, to `count` accumulators of one row. `ahead` are the rows that come next: rows of an active
-// set are scattered, so that no hardware prefetcher finds them.
-template <class E, int R>
+// Adds R inputs, in order, to `count` accumulators of one row. `ahead` are the rows that come next, asked for where rows
+// are `scattered`: no hardware prefetcher finds those of an active set. Rows that follow each other it finds better alone.
+template <class E, int R, bool scattered>
 static inline void addInputs(const E *const *w, const E *const *ahead, const float *x, float *acc, size_t count) {
   enum { line = 64 / (sizeof(E) * lanes), group = line < 1 ? 1 : line > 4 ? 4 : line };
   F xs[R];
   for (int r = 0; r < R; r++) xs[r] = splat(x[r]);
   size_t c = 0;
   for (; c + group * lanes <= count; c += group * lanes) {
-    for (int r = 0; r < R; r++) prefetchLine(ahead[r] + c);
+    if (scattered)
+      for (int r = 0; r < R; r++) prefetchLine(ahead[r] + c);
     // One vector at a time: with several in flight the compiler keeps widened weights on the stack (0.6 of the speed);
     // the processor overlaps them by itself.
     for (int v = 0; v < group; v++) {
@@ -30,7 +31,7 @@ static inline void addInputs(const E *const *w, const E *const *ahead, const flo
 }
 
 // The same for T rows at once: the widened weights are kept in registers while the rows pass by.
-template <class E, int R>
+template <class E, int R, bool scattered>
 static inline void addInputsOfRows(const E *const *w, const E *const *ahead, const float *const *x, size_t at,
                                    size_t rows, float *acc, size_t accStride, size_t count) {
   enum { group = 2 };
@@ -38,7 +39,7 @@ static inline void addInputsOfRows(const E *const *w, const E *const *ahead, con
   for (; c + group * lanes <= count; c += group * lanes) {
     F weight[R][group];
     for (int r = 0; r < R; r++) {
-      prefetchLine(ahead[r] + c);
+      if (scattered) prefetchLine(ahead[r] + c);
       for (int v = 0; v < group; v++) weight[r][v] = widen(w[r] + c + v * lanes);
     }
     for (size_t t = 0; t < rows; t++) {
@@ -82,7 +83,8 @@ static inline void blockRows(const Product *p, Block block, size_t column, const
 }
 
 // Columns [from, to) of one row.
-template <class E> static void oneRowColumns(const Product *p, size_t from, size_t to, float *acc, float *gathered) {
+template <class E, bool scattered>
+static void oneRowColumns(const Product *p, size_t from, size_t to, float *acc, float *gathered) {
   bool first = !p->continues;
   const E *rows[blockInputs + inputsAtOnce];
   const size_t count = to - from;
@@ -92,12 +94,12 @@ template <class E> static void oneRowColumns(const Product *p, size_t from, size
     const float *x = blockOfX(p, block, 0, gathered);
     __builtin_memset(acc, 0, count * sizeof(float));
     size_t k = 0;
-    for (; k + 8 <= block.count; k += 8) addInputs<E, 8>(rows + k, rows + k + 8, x + k, acc, count);
+    for (; k + 8 <= block.count; k += 8) addInputs<E, 8, scattered>(rows + k, rows + k + 8, x + k, acc, count);
     if (k + 4 <= block.count) {
-      addInputs<E, 4>(rows + k, rows + k + 4, x + k, acc, count);
+      addInputs<E, 4, scattered>(rows + k, rows + k + 4, x + k, acc, count);
       k += 4;
     }
-    for (; k < block.count; k++) addInputs<E, 1>(rows + k, rows + k + 1, x + k, acc, count);
+    for (; k < block.count; k++) addInputs<E, 1, scattered>(rows + k, rows + k + 1, x + k, acc, count);
     addToOut(p->out + from, acc, count, first);
     first = false;
     at += block.count;
@@ -106,7 +108,8 @@ template <class E> static void oneRowColumns(const Product *p, size_t from, size
 }
 
 // Columns [from, to) of at most `fewRows` rows.
-template <class E> static void fewRowsColumns(const Product *p, size_t from, size_t to, float *acc, float *gathered) {
+template <class E, bool scattered>
+static void fewRowsColumns(const Product *p, size_t from, size_t to, float *acc, float *gathered) {
   bool first = !p->continues;
   const E *rows[blockInputs + inputsAtOnce];
   const float *x[fewRows];
@@ -118,9 +121,9 @@ template <class E> static void fewRowsColumns(const Product *p, size_t from, siz
     __builtin_memset(acc, 0, p->rows * count * sizeof(float));
     size_t k = 0;
     for (; k + 4 <= block.count; k += 4)
-      addInputsOfRows<E, 4>(rows + k, rows + k + 4, x, k, p->rows, acc, count, count);
+      addInputsOfRows<E, 4, scattered>(rows + k, rows + k + 4, x, k, p->rows, acc, count, count);
     for (; k < block.count; k++)
-      addInputsOfRows<E, 1>(rows + k, rows + k + 1, x, k, p->rows, acc, count, count);
+      addInputsOfRows<E, 1, scattered>(rows + k, rows + k + 1, x, k, p->rows, acc, count, count);
     for (size_t t = 0; t < p->rows; t++) addToOut(p->out + t * p->outStride + from, acc + t * count, count, first);
     first = false;
     at += block.count;

@@ -2,7 +2,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { open, readFile, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { gunzip } from 'node:zlib';
+import { brotliDecompress } from 'node:zlib';
 import { storageError, syncDirectory } from '../base/atomic-file.js';
 import { InputError, TamperedError } from '../base/errors.js';
 import { failureReason } from '../base/failure-reason.js';
@@ -68,8 +68,9 @@ async function writeFlushed(
 }
 
 /**
- * The bytes of a file that shall be an archive; taken out of a gzip first, which is how archives travel in a repository.
- * Only what comes out is evidence: the digest of an archive is that of its zip.
+ * The bytes of a file that shall be an archive. A name that ends in `.br` says that Brotli (RFC 7932) is around it, which
+ * is how archives travel in a repository: its window reaches across a whole archive, whose runs have much in common.
+ * Only what comes out is evidence; the digest of an archive is that of its zip.
  * @throws InputError `unreadable-file`, `archive-too-large`; TamperedError `archive-malformed`
  */
 export async function readArchiveFile(path: string): Promise<Buffer> {
@@ -77,7 +78,7 @@ export async function readArchiveFile(path: string): Promise<Buffer> {
     const { size } = await stat(path);
     if (size > 2 * mostArchiveBytes) throw tooLarge(path);
     const bytes = await readFile(path);
-    return bytes[0] === 0x1f && bytes[1] === 0x8b ? await unwrapped(bytes, path) : bytes;
+    return path.endsWith('.br') ? await unwrapped(bytes, path) : bytes;
   } catch (cause) {
     if (cause instanceof InputError || cause instanceof TamperedError) throw cause;
     throw new InputError(
@@ -89,16 +90,16 @@ export async function readArchiveFile(path: string): Promise<Buffer> {
   }
 }
 
-/** A gzip is opened up to the size that an archive may have, whatever it says of itself. */
+/** Opened up to the size that an archive may have, whatever it would swell to. */
 async function unwrapped(bytes: Buffer, path: string): Promise<Buffer> {
   try {
-    return await promisify(gunzip)(bytes, { maxOutputLength: 2 * mostArchiveBytes });
+    return await promisify(brotliDecompress)(bytes, { maxOutputLength: 2 * mostArchiveBytes });
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE') throw tooLarge(path);
     const reason = cause instanceof Error ? cause.message : String(cause);
     throw new TamperedError(
       'archive-malformed',
-      `Reading the archive "${path}" failed: its gzip does not open: ${reason}`,
+      `Reading the archive "${path}" failed: it is no Brotli stream: ${reason}`,
       { path },
       { cause },
     );

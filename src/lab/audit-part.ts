@@ -26,8 +26,18 @@ export function checkPart({ prefix, protocol: { protocol }, manifest, records }:
   }
   const { violations } = selectRun(protocol, manifest, records);
   if (violations.length > 0) throw refuse('archive-schedule-differs', violations[0]!);
+  const seen = new Set<number>();
   for (const record of records) {
     if (record.kind !== 'trial') continue;
+    const alone = protocol.isolation === 'process-per-trial' && record.borrowed === undefined;
+    if (alone && record.status === 'completed' && (!record.fresh || seen.has(record.process))) {
+      const what = record.fresh ? 'shares its process with an earlier trial' : 'set nothing up';
+      throw refuse(
+        'archive-record-impossible',
+        `record ${record.sequence} ${what}, and the protocol has a new process for each trial`,
+      );
+    }
+    seen.add(record.process);
     const problem = impossible(record, protocol);
     if (problem !== null) throw refuse('archive-record-impossible', `record ${record.sequence} ${problem}`);
   }

@@ -225,6 +225,9 @@ export const endedSchema = z.strictObject({
     residentSetBytesAfter: decimalSchema,
     childrenLeft: countSchema,
     scratchLeft: countSchema,
+    /** Of the GPU, by all processes; others come and go, so nothing is judged by it. */
+    deviceUsedBytesBefore: decimalSchema.nullable().optional(),
+    deviceUsedBytesAfter: decimalSchema.nullable().optional(),
   }),
 });
 export type EndedRecord = z.infer<typeof endedSchema>;

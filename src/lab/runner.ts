@@ -99,7 +99,7 @@ export async function runProtocol(request: RunRequest, hooks: RunHooks = {}): Pr
     const signal = hooks.signal ?? new AbortController().signal;
     const runner = new TrialRunner(setup, salt, 0, watch, signal);
     return await execute(
-      { setup, folder, runner, lease, slots: manifest.slots, manifest, records: [] },
+      { setup, folder, runner, lease, watch, slots: manifest.slots, manifest, records: [] },
       hooks,
     );
   } finally {
@@ -156,7 +156,7 @@ export async function resumeRun(request: ResumeRequest, hooks: RunHooks = {}): P
     for (const record of selection.judged) runner.expect(record);
     const slots = slotsFrom(manifest.slots, next);
     return await execute(
-      { setup, folder, runner, lease, slots, manifest, records: [...records, resumed] },
+      { setup, folder, runner, lease, watch, slots, manifest, records: [...records, resumed] },
       hooks,
     );
   } finally {
@@ -223,6 +223,7 @@ interface Execution {
   readonly folder: RunFolder;
   readonly runner: TrialRunner;
   readonly lease: Lease;
+  readonly watch: DeviceWatch;
   readonly slots: readonly Slot[];
   readonly manifest: Manifest;
   /** Those that are on the disk already. */
@@ -233,8 +234,9 @@ interface Execution {
 type Outcome = Pick<EndedRecord, 'status' | 'error' | 'stoppedAfterBlocks'>;
 
 async function execute(execution: Execution, hooks: RunHooks): Promise<Evaluation> {
-  const { setup, folder, runner, lease } = execution;
+  const { setup, folder, runner, lease, watch } = execution;
   const residentBefore = process.memoryUsage.rss();
+  const deviceBefore = watch.usedBytes();
   let outcome: Outcome;
   try {
     outcome = await runSlots(execution, hooks);
@@ -253,6 +255,12 @@ async function execute(execution: Execution, hooks: RunHooks): Promise<Evaluatio
       residentSetBytesAfter: String(process.memoryUsage.rss()),
       childrenLeft: runner.left.children,
       scratchLeft: locksLeft + (await draftsIn(folder.path)),
+      ...(watch.monitor === null
+        ? {}
+        : {
+            deviceUsedBytesBefore: deviceBefore === null ? null : String(deviceBefore),
+            deviceUsedBytesAfter: watch.usedBytes()?.toString() ?? null,
+          }),
     },
   });
   // Judged from the disk, as anybody else would

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { InputError } from '../../src/base/errors.js';
 import { armSessionOptions, checkArmOptions } from '../../src/lab/arm-session.js';
+import type { Gate } from '../../src/lab/gate-schema.js';
 import { parseProtocol } from '../../src/lab/protocol-file.js';
 import type { Protocol, SessionArm } from '../../src/lab/protocol-schema.js';
 import { readRunFolder } from '../../src/lab/run-folder.js';
@@ -130,14 +131,11 @@ describe('arms that run', () => {
 
   test('show what recording costs: an arm with it off holds, and spends, nothing on it', async () => {
     const arms = [sessionArm('on'), sessionArm('off', { samples: false })];
-    const gates = [
-      { name: 'same', family: 'faithfulness', check: 'bit-equal', arms: ['on', 'off'] } as const,
-      { name: 'clean', family: 'resources', check: 'clean-end' } as const,
+    const gates: Gate[] = [
+      { name: 'same', family: 'faithfulness', check: 'bit-equal', arms: ['on', 'off'] },
+      { name: 'clean', family: 'resources', check: 'clean-end' },
     ];
-    const protocolPath = await bench.freeze(
-      liveProtocol(bench, { arms, gates: [...gates] }),
-      'recording.yaml',
-    );
+    const protocolPath = await bench.freeze(liveProtocol(bench, { arms, gates }), 'recording.yaml');
     const runPath = join(bench.folder, 'recording');
     const evaluation = await runProtocol({ protocolPath, runPath, leaseFolder: bench.leaseFolder });
     expect(evaluation).toMatchObject({ verdict: 'pass' });

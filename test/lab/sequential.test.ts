@@ -14,8 +14,14 @@ import { type Bench, liveProtocol, openBench } from './support/live-protocol.js'
 import { sampleProtocol, yamlBytes } from './support/sample-protocol.js';
 import { chained, sampleEnd, wholeRun } from './support/sample-run.js';
 
-const sequential = { looks: [10, 14, 20], spending: 'obrien-fleming' } as const;
-const schedule = { seed: 7, blocks: 20, order: 'balanced', warmUps: 0, sequential } as const;
+const sequential = { looks: [10, 14, 20], spending: 'obrien-fleming' as const };
+const schedule = {
+  seed: 7,
+  blocks: 20,
+  order: 'balanced',
+  warmUps: 0,
+  sequential,
+} satisfies Protocol['schedule'];
 const faster = sampleProtocol().gates[2]!;
 const protocol = sampleProtocol({ schedule, gates: [faster] });
 

@@ -1,8 +1,8 @@
 import type { Audit } from '../audit.js';
 import { type JudgedArchive, type JudgedPart, partSummary } from '../lab-receipt.js';
+import { protocolChanges } from '../protocol-chain.js';
 import type { Arm } from '../protocol-schema.js';
 import type { Block, Cell } from './document.js';
-import { bytesText } from './figures.js';
 import { statusText } from './verdict-sections.js';
 
 /** What was said before anything was measured. */
@@ -23,8 +23,18 @@ export function designSection({ part }: JudgedPart): Block[] {
       'Order',
       `${schedule.order === 'balanced' ? 'balanced' : 'spelled out'}; ${schedule.blocks} blocks; ${schedule.warmUps} warm-ups an arm; seed ${schedule.seed}`,
     ],
+    ...(schedule.sequential === undefined
+      ? []
+      : [
+          [
+            'Looks',
+            `after ${schedule.sequential.looks.join(', ')} blocks; ${schedule.sequential.spending} spending`,
+          ] as [string, Cell],
+        ]),
     ['Isolation', protocol.isolation],
   ];
+  const [earlier] = part.superseded;
+  const changes = earlier === undefined ? [] : protocolChanges(earlier, part.protocol);
   return [
     { kind: 'heading', level: 2, text: 'Design' },
     { kind: 'facts', facts },
@@ -45,7 +55,21 @@ export function designSection({ part }: JudgedPart): Block[] {
             ]),
       ],
     },
+    ...(changes.length === 0
+      ? []
+      : [
+          {
+            kind: 'table',
+            caption: 'What this protocol changed of the one that it supersedes',
+            head: ['Field', 'Before', 'Now'],
+            rows: changes.map(({ path, before, after }) => [path, valueText(before), valueText(after)]),
+          } as const,
+        ]),
   ];
+}
+
+function valueText(value: unknown): string {
+  return value === undefined ? 'nothing' : JSON.stringify(value);
 }
 
 function armText(arm: Arm): string {
@@ -114,31 +138,6 @@ export function nonClaimSection({ part }: JudgedPart): Block[] {
   ];
 }
 
-export function environmentSection({ part, selection }: JudgedPart): Block[] {
-  const { environment, program } = part.manifest;
-  const trial = selection.blocks
-    .find((block) => block !== null)
-    ?.values()
-    .next().value;
-  return [
-    { kind: 'heading', level: 2, text: 'Environment' },
-    {
-      kind: 'facts',
-      facts: [
-        ['Program', program.name],
-        ['Machine', `${environment.platform} ${environment.architecture}, ${environment.processor}`],
-        ['Processors', String(environment.processors)],
-        ['Memory', bytesText(BigInt(environment.memoryBytes))],
-        ['Node.js', environment.node],
-        ['Lease', environment.lease.join(', ')],
-        ['Kernels of the first trial', trial?.arm.kernels ?? 'not known'],
-        ['Began', part.manifest.startedAt],
-        ['Ended', selection.ended?.at ?? 'not recorded'],
-      ],
-    },
-  ];
-}
-
 /** Digests, and what was checked of them. */
 export function digestSection({ run, noise }: JudgedArchive, audit: Audit | null): Block[] {
   const { part } = run;
@@ -181,8 +180,14 @@ function subjectFacts(subjects: JudgedPart['part']['manifest']['subjects']): [st
 
 function auditText({ holds, checks, broken }: Audit): string {
   if (!holds) return `The audit found the archive BROKEN: ${broken?.problem ?? 'unknown'}.`;
-  const unchecked = checks.filter(({ verdict }) => verdict === 'unchecked').length;
-  const open =
-    unchecked === 0 ? '' : ` ${unchecked} signature checks were left out, because no key was given.`;
+  const unchecked = (what: string): number =>
+    checks.filter(({ check, verdict }) => verdict === 'unchecked' && check === what).length;
+  const signatures = unchecked('signature');
+  const open = [
+    signatures === 0 ? '' : ` ${signatures} signature checks were left out, because no key was given.`,
+    unchecked('reference') === 0
+      ? ''
+      : ' The reference was not compared with the archive that it was taken from, which was not given.',
+  ].join('');
   return `The archive was audited when this report was made: its digests hold and every verdict was recomputed from the raw records.${open} That proves the consistency of records and verdicts; times, bytes and peaks rest on whoever signed.`;
 }

@@ -1,6 +1,7 @@
 import type { Audit } from '../audit.js';
 import type { JudgedArchive } from '../lab-receipt.js';
 import type { ReportDocument, ReportFormat } from './document.js';
+import { environmentSection } from './environment-section.js';
 import { htmlReport } from './html.js';
 import { markdownReport } from './markdown.js';
 import {
@@ -10,13 +11,7 @@ import {
   phaseSection,
   resourceSection,
 } from './measurement-sections.js';
-import {
-  designSection,
-  deviationSection,
-  digestSection,
-  environmentSection,
-  nonClaimSection,
-} from './record-sections.js';
+import { designSection, deviationSection, digestSection, nonClaimSection } from './record-sections.js';
 import { effectSection, verdictSection } from './verdict-sections.js';
 
 /** Everything a report says, recomputed from raw records; `audit` is that of the archive, null for a bare run. */

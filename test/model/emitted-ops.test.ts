@@ -189,6 +189,10 @@ function operandsOf(op: Op): Operands {
       };
     case 'active-outputs':
       return { out: op.out, inputs: spans(op.x, op.active, op.matrix.span, op.bias), inPlace: false };
+    case 'round-input':
+      return { out: op.out, inputs: [op.x, op.copy.span], inPlace: false };
+    case 'certify':
+      return { out: op.out, inputs: spans(op.input, op.copy.span, op.bias), inPlace: false };
     case 'activate':
       return { out: op.x, inputs: [], inPlace: true };
     case 'gated-product':

@@ -5,7 +5,8 @@ import { type PlacementRequest, planPlacement } from '../../../src/acquire/plan.
 import type { PolicyName } from '../../../src/acquire/policy.js';
 import type { Backend } from '../../../src/backend/backend.js';
 import { openBackend } from '../../../src/backend/open.js';
-import type { LowBitModel } from '../../../src/checkpoint/low-bit-model.js';
+import { type LowBitModel, openLowBit } from '../../../src/checkpoint/low-bit-model.js';
+import { defaultLowBit, uniformLowBit } from '../../../src/checkpoint/low-bit-plan.js';
 import type { PreparedModel } from '../../../src/checkpoint/prepared-model.js';
 import { moveCauses } from '../../../src/memory/causes.js';
 import { Ledger } from '../../../src/memory/ledger.js';
@@ -51,6 +52,7 @@ export async function openSession(
 ) {
   const records: TraceRecord[] = [];
   const ledger = new Ledger(new MoveTrace((record) => records.push(record)).record);
+  const opened = lowBit ?? (await lowBitFor(prepared, placement));
   const source = await openWeightSource({
     placement,
     backend,
@@ -58,8 +60,13 @@ export async function openSession(
     ledger,
     hostBudgetBytes,
     ...(profile === undefined ? {} : { profile }),
-    ...(lowBit === undefined ? {} : { lowBit }),
+    ...(opened === null ? {} : { lowBit: opened }),
   });
+  const close = source.close.bind(source);
+  source.close = async () => {
+    await close();
+    await opened?.close();
+  };
   const { description } = prepared;
   return {
     ledger,
@@ -68,6 +75,13 @@ export async function openSession(
     drive: (hooks: DriverHooks = {}) =>
       driver({ description, backend, source, maxRows: placement.maxRows, hooks }),
   };
+}
+
+/** The default low-bit copies, for a placement that certifies. */
+async function lowBitFor(prepared: PreparedModel, { policy }: Placement): Promise<LowBitModel | null> {
+  if (policy !== 'certified') return null;
+  const finite = (id: string) => prepared.tensor(id).finite;
+  return openLowBit(prepared, uniformLowBit(prepared.description, finite, defaultLowBit));
 }
 
 /** Sums of a trace, in the form of the ledger's counters. */

@@ -89,6 +89,10 @@ class VariantBench {
     return this.filled(values.length * 4, new Uint8Array(Int32Array.from(values).buffer));
   }
 
+  planWith(choices: PlanChoices): void {
+    this.#gpu.planWith(choices);
+  }
+
   clear(): void {
     for (const { buffer } of this.#held.splice(0)) this.#gpu.release(buffer);
   }
@@ -107,6 +111,8 @@ class VariantBench {
     for (const run of runs) {
       try {
         this.#gpu.planWith(run.plan);
+        // A variant that leaves something out must not find what another one wrote.
+        this.#overwrite(out);
         // Planned, recorded, replayed once.
         for (let warm = 0; warm < 3; warm += 1) await this.#gpu.submit(placed);
         for (let repeat = 0; repeat < repeats; repeat += 1) {
@@ -133,6 +139,14 @@ class VariantBench {
       const rate = bytes === undefined ? '' : ` ${(bytes / microseconds / 1e6).toFixed(2)} TB/s`;
       const note = `${rate}${index === 0 ? ' fastest' : ''}${planned ? ' planned' : ''}`;
       this.#log(`variant ${work.padEnd(40)} ${variant.padEnd(16)} ${microseconds.toFixed(2)} us${note}`);
+    }
+  }
+
+  #overwrite(span: Span): void {
+    const bytes = new Uint8Array(Math.min(span.byteLength, 1 << 20)).fill(0xff);
+    for (let at = 0; at < span.byteLength; at += bytes.byteLength) {
+      const length = Math.min(bytes.byteLength, span.byteLength - at);
+      this.#gpu.write(subspan(span, at, length), bytes.subarray(0, length));
     }
   }
 
@@ -251,10 +265,21 @@ async function benchAttention(bench: VariantBench): Promise<void> {
 async function benchChain(bench: VariantBench): Promise<void> {
   const layers = 8;
   const { ops, out } = decodeLayers(layers, 544, bench);
-  await bench.compare('decode layer of 2.7B, position 544', ops, layers, out, [
-    { name: 'overlap', planned: true, plan: { overlaps: true } },
-    { name: 'no overlap', planned: false, plan: { overlaps: false } },
-  ]);
+  await bench.compare(
+    'decode layer of 2.7B, position 544',
+    ops,
+    layers,
+    out,
+    [true, false].flatMap((overlaps) =>
+      [100, -1].map((sharedCarveout) => ({
+        name: `${overlaps ? 'overlap' : 'no overlap'}, carveout ${sharedCarveout}`,
+        planned: overlaps && sharedCarveout === 100,
+        plan: { overlaps, sharedCarveout },
+      })),
+    ),
+  );
+  // As opened.
+  bench.planWith({ overlaps: true, sharedCarveout: 100 });
 }
 
 /** F32 numbers between -1 and 1. */

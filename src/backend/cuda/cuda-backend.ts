@@ -80,6 +80,7 @@ export class CudaBackend implements Backend {
   readonly #completion: Completion;
   readonly #launcher: Launcher;
   readonly #graphs: GraphCache | null;
+  readonly #modules: KernelModules;
   #facts: LaunchFacts;
   readonly #canOverlap: boolean;
   readonly #status: PinnedMemory;
@@ -131,6 +132,7 @@ export class CudaBackend implements Backend {
       statusAddress: this.#status.deviceAddress,
     };
     this.#canOverlap = canOverlap;
+    this.#modules = modules;
     this.#launcher = new Launcher(driver, modules, this.#computing);
     this.#graphs = graphs ? new GraphCache(driver, this.#launcher, this.#computing) : null;
     this.#bounce = new BouncePool(driver, this.#enter, bounceBytes, bounceCount);
@@ -189,8 +191,10 @@ export class CudaBackend implements Backend {
   /** Plans submissions so from here on, for measurements; nothing may be running. Recorded graphs are dropped. */
   planWith(choices: PlanChoices): void {
     this.#begin('change how submissions are planned');
-    const overlaps = (choices.overlaps ?? this.#facts.overlaps) && this.#canOverlap;
-    this.#facts = { ...this.#facts, ...choices, overlaps };
+    const { sharedCarveout, ...facts } = choices;
+    const overlaps = (facts.overlaps ?? this.#facts.overlaps) && this.#canOverlap;
+    this.#facts = { ...this.#facts, ...facts, overlaps };
+    if (sharedCarveout !== undefined) this.#modules.preferShared(sharedCarveout);
     this.#graphs?.clear();
   }
 

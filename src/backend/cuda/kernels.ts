@@ -78,6 +78,12 @@ async function keep(path: string, image: Uint8Array): Promise<void> {
 
 const maxDynamicSharedAttribute = 8;
 const staticSharedAttribute = 1;
+const preferredCarveoutAttribute = 9;
+/**
+ * Of the memory that shared memory and the first-level cache divide, in per cent. One division for all kernels: a
+ * multiprocessor changes it only when it is empty, so kernels that differ cannot follow one another closely.
+ */
+const sharedCarveout = 100;
 
 /** Kernels of one context, by name. */
 export class KernelModules {
@@ -85,6 +91,7 @@ export class KernelModules {
   readonly #sharedBytes: number;
   readonly #modules = new Map<string, bigint>();
   readonly #functions = new Map<string, bigint>();
+  #carveout = sharedCarveout;
 
   constructor(driver: DriverLibrary, sharedBytes: number) {
     this.#driver = driver;
@@ -123,7 +130,22 @@ export class KernelModules {
       this.#driver.cuFuncSetAttribute(kernel, maxDynamicSharedAttribute, dynamic),
       `give "${name}" ${dynamic} bytes of shared memory`,
     );
+    this.#prefer(kernel);
     this.#functions.set(name, kernel);
     return kernel;
+  }
+
+  /** Another division of shared memory and cache for all kernels; -1 leaves it to the driver. */
+  preferShared(percent: number): void {
+    this.#carveout = percent;
+    for (const kernel of this.#functions.values()) this.#prefer(kernel);
+  }
+
+  #prefer(kernel: bigint): void {
+    check(
+      this.#driver,
+      'cuFuncSetAttribute',
+      this.#driver.cuFuncSetAttribute(kernel, preferredCarveoutAttribute, this.#carveout),
+    );
   }
 }

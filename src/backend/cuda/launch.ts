@@ -39,7 +39,10 @@ export interface LaunchFacts {
 }
 
 /** What a measurement sets in place of what planning prefers. Every choice gives the same bits. */
-export type PlanChoices = Partial<Pick<LaunchFacts, 'overlaps' | 'variants' | 'tuning'>>;
+export interface PlanChoices extends Partial<Pick<LaunchFacts, 'overlaps' | 'variants' | 'tuning'>> {
+  /** Shared memory's part of what it divides with the first-level cache, in per cent; -1 leaves it to the driver. */
+  readonly sharedCarveout?: number;
+}
 
 /** Names of variants; one that does not fit an op is passed over. */
 export interface KernelVariants {

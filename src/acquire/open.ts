@@ -19,7 +19,7 @@ import { WeightMover, type WeightRegion } from './executor.js';
 import { cutIntoPieces, type Piece, storedRows } from './pieces.js';
 import { type CertifiedPlace, placeCertificates } from './place-certificates.js';
 import { type OpenedWeightSource, PlacedSource } from './placed-source.js';
-import type { PlacedMatrix, PlacedTable, Placement } from './placement.js';
+import type { PlacedMatrix, PlacedTable, Placement, WeightPath } from './placement.js';
 import { reservedLabels } from './row-arenas.js';
 import { type FedMatrix, RowFeed } from './row-feed.js';
 import { RowReader } from './row-reader.js';
@@ -48,6 +48,10 @@ export interface OpenWeightSourceOptions {
   readonly onProgress?: (loadedBytes: number, totalBytes: number) => void;
   readonly signal?: AbortSignal;
 }
+
+/** Of device buffers: alignment of the widest loads, and of allocations. */
+const deviceUnitBytes = 256;
+const residentPaths: ReadonlySet<WeightPath> = new Set(['resident', 'resident-sparse', 'q8', 'q4']);
 
 /** Resident matrices are read in regions of this size, so that several are on their way at once. */
 const loadRegionBytes = 8 * 1024 * 1024;
@@ -219,11 +223,12 @@ class Opening {
   #requireHostRoom(mirrored: readonly BoundMatrix[]): void {
     const limit = this.#options.hostBudgetBytes ?? Infinity;
     const bytes = mirrored.reduce((sum, { placed }) => sum + placed.bytes, 0);
-    if (bytes <= limit) return;
+    const bounceBytes = this.#options.backend.hostTier?.bounceBytes ?? 0;
+    if (bytes + bounceBytes <= limit) return;
     throw new BudgetError(
       'host-budget-exceeded',
-      `Cannot keep what is not on the device in host memory: ${bytes} bytes of ${mirrored.length} matrices, the host budget is ${limit} bytes; give a larger --host-budget or --budget`,
-      { hostBudgetBytes: limit, neededBytes: bytes },
+      `Cannot keep what is not on the device in host memory: ${bytes} bytes of ${mirrored.length} matrices and ${bounceBytes} bytes for copies, the host budget is ${limit} bytes; give a larger --host-budget or --budget`,
+      { hostBudgetBytes: limit, neededBytes: bytes + bounceBytes },
     );
   }
 
@@ -284,19 +289,47 @@ class Opening {
     return spans;
   }
 
+  /**
+   * On a device matrices of whole allocation units share one buffer: each buffer of its own would lose up to a page of 2 MiB
+   * that no plan knows of.
+   */
+  #allocateResidents(wanted: readonly { readonly id: string; readonly bytes: number }[]): Map<string, Span> {
+    const shares = ({ bytes }: { bytes: number }): boolean =>
+      this.#options.backend.hostTier !== undefined && bytes % deviceUnitBytes === 0;
+    const spans = new Map<string, Span>();
+    const shared = wanted.filter(shares);
+    if (shared.length > 0) {
+      const all = this.#allocateParts(
+        'resident matrices',
+        shared.map(({ id, bytes }) => [id, 'dense-weights', bytes]),
+      );
+      let byteOffset = 0;
+      for (const { id, bytes } of shared) {
+        spans.set(id, subspan(all, byteOffset, bytes));
+        byteOffset += bytes;
+      }
+    }
+    for (const one of wanted) {
+      if (!shares(one)) spans.set(one.id, this.#allocate(one.id, 'dense-weights', one.bytes));
+    }
+    return spans;
+  }
+
   #placeResidents(
     matrices: readonly MatrixDescription[],
     placed: ReadonlyMap<string, PlacedMatrix>,
     certified: ReadonlyMap<string, CertifiedPlace>,
   ): Map<string, Span> {
-    const spans = new Map<string, Span>();
-    for (const matrix of matrices) {
+    const isResident = ({ id }: MatrixDescription): boolean =>
+      residentPaths.has(placed.get(id)!.paths.decode);
+    const spans = this.#allocateResidents(
+      matrices.filter(isResident).map(({ id }) => ({ id, bytes: placed.get(id)!.bytes })),
+    );
+    for (const matrix of matrices.filter(isResident)) {
       const { id, layer } = matrix;
-      const { paths, bytes } = placed.get(id)!;
+      const { paths } = placed.get(id)!;
       const copy = paths.decode === 'q8' || paths.decode === 'q4' ? this.#quantised(paths.decode) : null;
-      if (copy === null && paths.decode !== 'resident' && paths.decode !== 'resident-sparse') continue;
-      const span = this.#allocate(id, 'dense-weights', bytes);
-      spans.set(id, span);
+      const span = spans.get(id)!;
       const place = certified.get(id);
       const other =
         copy !== null

@@ -1,5 +1,5 @@
 import { DefectError, UsageError } from '../base/errors.js';
-import { type Allocator, type DeviceBuffer, spanOf } from './buffers.js';
+import { type Allocator, type DeviceBuffer, type Span, spanOf, subspan } from './buffers.js';
 import type { KvLayer } from './kv-layer.js';
 
 /** Sizes of a KV cache. A slot is one sequence; the capacity is positions a slot. */
@@ -11,6 +11,9 @@ export interface KvShape {
   readonly capacity: number;
   readonly type: 'f16' | 'f32';
 }
+
+/** Alignment of device allocations; those of the processor need less. */
+const partAlignment = 256;
 
 /** Bytes of a KV cache: keys and values of every layer, slot and position. */
 export function kvBytes(shape: KvShape): number {
@@ -38,7 +41,7 @@ export class KvCache {
     this.#allocator = allocator;
     this.#claimed = Array.from({ length: shape.slots }, () => false);
     try {
-      this.layers = Array.from({ length: shape.layers }, () => this.#allocateLayer());
+      this.layers = this.#allocateLayers();
     } catch (error) {
       this.close();
       throw error;
@@ -95,22 +98,30 @@ export class KvCache {
     for (const buffer of this.#buffers.splice(0)) this.#allocator.release(buffer);
   }
 
-  #allocateLayer(): KvLayer {
-    const { type, slots, kvHeads, headDim, capacity } = this.shape;
-    const byteLength = halfLayerBytes(this.shape);
-    const keys = this.#allocator.allocate({ label: 'kv cache', cause: 'kv', byteLength });
-    this.#buffers.push(keys);
-    const values = this.#allocator.allocate({ label: 'kv cache', cause: 'kv', byteLength });
-    this.#buffers.push(values);
-    return Object.freeze({
-      type,
-      keys: spanOf(keys),
-      values: spanOf(values),
-      slots,
-      kvHeads,
-      headDim,
-      capacity,
-    });
+  /** One buffer where all parts of it are aligned as buffers are: devices lose up to a page for each. */
+  #allocateLayers(): readonly KvLayer[] {
+    const { type, layers, slots, kvHeads, headDim, capacity } = this.shape;
+    const half = halfLayerBytes(this.shape);
+    const whole = half % partAlignment === 0 ? this.#allocate(2 * layers * half) : null;
+    const part = (index: number): Span =>
+      whole === null ? this.#allocate(half) : subspan(whole, index * half, half);
+    return Array.from({ length: layers }, (_, layer) =>
+      Object.freeze({
+        type,
+        keys: part(2 * layer),
+        values: part(2 * layer + 1),
+        slots,
+        kvHeads,
+        headDim,
+        capacity,
+      }),
+    );
+  }
+
+  #allocate(byteLength: number): Span {
+    const buffer = this.#allocator.allocate({ label: 'kv cache', cause: 'kv', byteLength });
+    this.#buffers.push(buffer);
+    return spanOf(buffer);
   }
 }
 

@@ -85,7 +85,9 @@ export class MemorySampler {
     if (!this.#running) return;
     this.#sampling = this.#take().then((told) => {
       if (!this.#running || !told) return;
-      this.#timer = setTimeout(() => this.#next(), sampleIntervalMs);
+      // Samples that are of no single backend are only kept up, not hurried.
+      const pause = this.#source === 'shared' ? 20 * sampleIntervalMs : sampleIntervalMs;
+      this.#timer = setTimeout(() => this.#next(), pause);
       this.#timer.unref();
     });
   }

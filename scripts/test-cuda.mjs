@@ -13,7 +13,7 @@ mkdirSync(out, { recursive: true });
 const project = {
   extends: '../../tsconfig.json',
   compilerOptions: { noEmit: false, rootDir: '../..', outDir: '.', noUnusedLocals: false },
-  files: ['../../test/cuda/main.ts'],
+  files: ['../../test/cuda/main.ts', '../../test/cuda/report.ts'],
   include: [],
 };
 writeFileSync(join(out, 'tsconfig.json'), JSON.stringify(project));

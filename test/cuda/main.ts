@@ -4,20 +4,26 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { openNative } from '../../src/backend/cpu/native-backend.js';
 import { nativeStatus } from '../../src/backend/cpu/native-status.js';
+import { driverVersion, loadDriver, versionText } from '../../src/backend/cuda/driver.js';
+import { kernelSourceDigest, readKernelUnits } from '../../src/backend/cuda/kernel-sources.js';
 import { openCuda } from '../../src/backend/cuda/open-cuda.js';
 import { SetupError } from '../../src/base/errors.js';
 import { describeBackendContract } from '../backend/contract.js';
+import { cudaContractGroups } from '../backend/cuda-support.js';
 import { benchKernels, type KernelTime } from './bench-kernels.js';
+import { checkFaults, failingKernel } from './faults.js';
 import { runDeclared, type TestCounts } from './mini-runner.js';
 import { checkNativeModel, checkNativeProducts } from './native.js';
 import { checkParity, fittingPrompts, type ParityReport } from './parity.js';
+import { sanitizeCases } from './sanitize.js';
 import { benchShape, type ShapeReport } from './shape-bench.js';
 import { shapeNames } from './shape-model.js';
 import { benchVariants, type VariantTime } from './variant-bench.js';
 
 /**
  * The CUDA tests, without npm: `node build/cuda-tests/test/cuda/main.js [--only PARTS] [--report FILE]`, where PARTS are some
- * of contract, parity, numerics, faults, sanitize, bench, variants, shape, native, separated by commas. Says plainly that it did not run where there is no GPU.
+ * of contract, parity, numerics, faults, sanitize, bench, variants, shape, native, separated by commas.
+ * Says plainly that it did not run where there is no GPU.
  */
 const models = ['models/opt-books-target', 'models/opt-books-draft', 'models/reglu-books'];
 const { values } = parseArgs({
@@ -58,7 +64,13 @@ const parity: ParityReport[] = [];
 let times: KernelTime[] = [];
 let variants: VariantTime[] = [];
 let shape: ShapeReport | null = null;
-try {
+/** Parts that are alone in their process: under a tool that makes everything slow, or at the price of the GPU. */
+const alone = new Map([
+  ['sanitize', () => sanitizeCases(log)],
+  ['failing-kernel', failingKernel],
+]);
+
+async function everything(): Promise<void> {
   const began = process.hrtime.bigint();
   const gpu = await openCuda();
   const milliseconds = Number((process.hrtime.bigint() - began) / 1_000_000n);
@@ -73,7 +85,11 @@ try {
   if (parts.has('variants')) variants = await benchVariants(gpu, counts, log);
   await gpu.close();
   if (parts.has('contract')) {
-    describeBackendContract('cuda', (threads) => openCuda({ graphs: threads % 2 === 1 }));
+    describeBackendContract(
+      'cuda',
+      (threads) => openCuda({ graphs: threads % 2 === 1 }),
+      cudaContractGroups(),
+    );
     await runDeclared(counts, log);
   }
   if (parts.has('native')) {
@@ -121,6 +137,7 @@ try {
       await checkNativeModel(model, fitting, Number(values.tokens), counts, log);
     }
   }
+  if (parts.has('faults')) await checkFaults(values.models.split(',')[0]!, counts, log);
   for (const { name, message } of counts.failures) console.log(`FAIL ${name}: ${message}`);
   for (const { model, compared, digest } of parity) {
     console.log(`parity ${model}: ${compared} logits digests, last ${digest.slice(0, 16)}`);
@@ -129,6 +146,9 @@ try {
   if (counts.failures.length > 0) process.exitCode = 1;
   if (values.report !== undefined) {
     const report = {
+      parts: [...parts],
+      driver: versionText(driverVersion(loadDriver())),
+      kernelSources: kernelSourceDigest(readKernelUnits('native')),
       device: gpu.device,
       kernels: gpu.info,
       date: new Date().toISOString(),
@@ -141,6 +161,10 @@ try {
     await writeFile(values.report, `${JSON.stringify(report, null, 2)}\n`);
     await writeFile(`${values.report}.log`, `${lines.join('\n')}\n`);
   }
+}
+
+try {
+  await (alone.get(values.only) ?? everything)();
 } catch (error) {
   if (!(error instanceof SetupError)) throw error;
   console.log(`cuda tests: not run: ${error.message} [${error.code}]`);

@@ -31,6 +31,17 @@ template <> __device__ __forceinline__ float widen<F16>(u16 stored) {
 }
 template <> __device__ __forceinline__ float widen<Bf16>(u16 stored) { return __uint_as_float((u32)stored << 16); }
 
+// The low (0) or high (1) of two stored halves: for binary16 one instruction that picks its half itself.
+template <class E> __device__ __forceinline__ float widenHalf(u32 pair, int half) {
+  return widen<E>((u16)(half == 0 ? pair : pair >> 16));
+}
+template <> __device__ __forceinline__ float widenHalf<F16>(u32 pair, int half) {
+  float value;
+  if (half == 0) asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, low;}" : "=f"(value) : "r"(pair));
+  else asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, high;}" : "=f"(value) : "r"(pair));
+  return value;
+}
+
 // Nearest, ties to even, subnormals kept.
 __device__ __forceinline__ u16 narrowF16(float value) {
   u16 stored;
@@ -58,13 +69,13 @@ template <class E> struct Packed<E, 1> {
 };
 template <class E> struct Packed<E, 2> {
   u32 a;
-  __device__ __forceinline__ float at(int c) const { return widen<E>((u16)(c == 0 ? a : a >> 16)); }
+  __device__ __forceinline__ float at(int c) const { return widenHalf<E>(a, c); }
 };
 template <class E> struct Packed<E, 4> {
   uint2 a;
   __device__ __forceinline__ float at(int c) const {
     const u32 half = c < 2 ? a.x : a.y;
-    return widen<E>((u16)((c & 1) == 0 ? half : half >> 16));
+    return widenHalf<E>(half, c & 1);
   }
 };
 
@@ -72,7 +83,7 @@ template <class E> struct Packed<E, 8> {
   uint4 a;
   __device__ __forceinline__ float at(int c) const {
     const u32 half = c < 2 ? a.x : c < 4 ? a.y : c < 6 ? a.z : a.w;
-    return widen<E>((u16)((c & 1) == 0 ? half : half >> 16));
+    return widenHalf<E>(half, c & 1);
   }
 };
 

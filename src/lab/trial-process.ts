@@ -1,7 +1,7 @@
 import { createInterface } from 'node:readline';
 import { InputError, WaybillError } from '../base/errors.js';
 import { parseJson } from '../base/json.js';
-import type { EpisodeUsage } from './arm-driver.js';
+import type { EpisodeUsage, RequestTimes } from './arm-driver.js';
 import { type EpisodeLine, episodeSchema } from './command-contract.js';
 import type { SessionArm } from './protocol-schema.js';
 import { openSessionArm } from './session-driver.js';
@@ -30,11 +30,14 @@ async function main([armText = '', model = '', folder = '']: readonly string[]):
         results[request]!.logitsDigests.push(logitsDigest!);
         say({ type: 'token', id, request, tokenId, logitsDigest, ...(logits === null ? {} : { logits }) });
       },
-      requestEnd: (request: number, finishReason: string, times: object) => {
-        const decimal = Object.entries(times).flatMap(([name, value]: [string, bigint | bigint[] | null]) =>
-          value === null ? [] : [[name, Array.isArray(value) ? value.map(String) : String(value)]],
+      requestEnd: (request: number, finishReason: string, times: RequestTimes) => {
+        // A session may measure more than the contract has fields for
+        const { prefillNs, decodeNs, totalNs, timeToFirstTokenNs } = times;
+        const known = Object.entries({ prefillNs, decodeNs, totalNs, timeToFirstTokenNs }).flatMap(
+          ([name, value]) => (value === null ? [] : [[name, String(value)]]),
         );
-        Object.assign(results[request]!, { finishReason, ...Object.fromEntries(decimal) });
+        const decodeStepNs = times.decodeStepNs.map(String);
+        Object.assign(results[request]!, { finishReason, ...Object.fromEntries(known), decodeStepNs });
       },
       end: () => {},
     };

@@ -6,8 +6,7 @@ import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { arithmeticOptions } from '../../src/backend/cuda/compiler.js';
 import { readKernelUnits } from '../../src/backend/cuda/kernel-sources.js';
-import { contractGroups } from './contract.js';
-import { cudaFacts, planCases } from './cuda-support.js';
+import { cudaContractGroups, cudaFacts, planCases } from './cuda-support.js';
 
 const listed = spawnSync('nvcc', ['--list-gpu-arch'], { encoding: 'utf8' });
 const known = (listed.stdout ?? '')
@@ -51,7 +50,7 @@ describe.skipIf(missing !== null)(`kernel sources${missing === null ? '' : ` (no
           }
         }
         if (architecture >= 90) {
-          const hasty = planCases(contractGroups(), cudaFacts)
+          const hasty = planCases(cudaContractGroups(), cudaFacts)
             .filter(({ kernel, overlapsPrevious }) => overlapsPrevious && entries.has(kernel))
             .filter(({ kernel }) => !waiting.has(kernel));
           expect(hasty.map(({ kernel }) => kernel)).toEqual([]);

@@ -4,8 +4,7 @@ import { kernelFolder, readKernelUnits, unitOf } from '../../src/backend/cuda/ke
 import { encodeParameters, parameterFields } from '../../src/backend/cuda/parameters.js';
 import { tileName, tileVariants } from '../../src/backend/cuda/tile-variants.js';
 import { activationCodes } from '../../src/backend/program.js';
-import { contractGroups } from './contract.js';
-import { cudaFacts, planCases } from './cuda-support.js';
+import { cudaContractGroups, cudaFacts, planCases } from './cuda-support.js';
 
 const sources = [
   'rows.cu',
@@ -104,7 +103,7 @@ describe('parameters of CUDA kernels', () => {
         expect([...defined.keys()]).toContain(`linear_tiles_${type}_${layout}_${tileName(variant)}`);
       }
     }
-    const planned = new Set(planCases(contractGroups(), cudaFacts).map(({ kernel }) => kernel));
+    const planned = new Set(planCases(cudaContractGroups(), cudaFacts).map(({ kernel }) => kernel));
     expect(planned.size).toBeGreaterThan(30);
     expect([...planned].filter((kernel) => defined.get(kernel) !== unitOf(kernel))).toEqual([]);
   });

@@ -3,8 +3,7 @@ import type { KernelVariants } from '../../src/backend/cuda/launch.js';
 import { planLaunches } from '../../src/backend/cuda/plan-launches.js';
 import type { AttentionOp, LinearOp, Op, PlacedOp } from '../../src/backend/ops.js';
 import type { Span } from '../../src/memory/buffers.js';
-import { contractGroups } from './contract.js';
-import { cudaFacts, oldestFacts, planCases } from './cuda-support.js';
+import { cudaContractGroups, cudaFacts, oldestFacts, planCases } from './cuda-support.js';
 
 let nextAddress = 1 << 20;
 function span(byteLength: number): Span {
@@ -181,7 +180,7 @@ describe('launches of the CUDA backend', () => {
     ['sm_90', cudaFacts],
     ['sm_75', oldestFacts],
   ] as const)('stays inside the limits of %s for every case of the contract', (_, facts) => {
-    const launches = planCases(contractGroups(), facts);
+    const launches = planCases(cudaContractGroups(), facts);
     expect(launches.length).toBeGreaterThan(500);
     for (const { kernel, grid, threads, sharedBytes, cluster, values } of launches) {
       expect(threads % 32, kernel).toBe(0);

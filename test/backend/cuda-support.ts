@@ -4,6 +4,7 @@ import { openNull } from '../../src/backend/null/open-null.js';
 import { type CaseGroup, placed } from './contract/case.js';
 import { CaseRandom } from './contract/case-random.js';
 import { Workbench } from './contract/workbench.js';
+import { contractGroups } from './contract.js';
 
 /** An H200 as the planner sees it. */
 export const cudaFacts: LaunchFacts = {
@@ -22,6 +23,11 @@ export const oldestFacts: LaunchFacts = {
   multiprocessors: 40,
   sharedBytes: 65_536,
 };
+
+/** Cases of the ops that the CUDA backend has kernels for; planning refuses the others, which only certificates need. */
+export function cudaContractGroups(): CaseGroup[] {
+  return contractGroups().filter(({ name }) => !name.startsWith('certify'));
+}
 
 /** Launches of every case of the backend contract, each case a submission. */
 export function planCases(groups: readonly CaseGroup[], facts: LaunchFacts): Launch[] {

@@ -91,8 +91,7 @@ class SessionDriver implements ArmDriver {
         heldBytes: String(totalHeldPeak),
         heldByCause: decimals(heldPeak),
         residentSetBytes: String(processUsage().peakResidentBytes),
-        deviceUsedBytes: null,
-        pinnedBytes: null,
+        ...devicePeaks(this.#session),
       },
     };
   }
@@ -109,6 +108,16 @@ class SessionDriver implements ArmDriver {
     await this.#session.close();
     return { heldBytes: this.heldBytes(), children: 0 };
   }
+}
+
+/** Where a device computes: what the system saw of it, unless that was of several sessions, and pinned host memory. */
+function devicePeaks({ backend }: Session): { deviceUsedBytes: string | null; pinnedBytes: string | null } {
+  const use = backend.deviceWatch?.use;
+  const sampled = use?.sampled ?? null;
+  return {
+    deviceUsedBytes: sampled === null || sampled.source === 'shared' ? null : String(sampled.peakBytes),
+    pinnedBytes: use === undefined ? null : String(use.pinnedBytes),
+  };
 }
 
 /** A row as little-endian binary32 in base64. */

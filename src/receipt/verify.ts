@@ -190,6 +190,7 @@ function predicateClaims(statement: Statement, add: AddClaim): void {
       BigInt(peaks.heldBytes) <= BigInt(budgetBytes),
     );
   }
+  deviceClaims(predicate, holds);
   holds(
     'every new token has a logits digest',
     predicate.requests.every((request) => request.logitsDigests.length === request.newTokens),
@@ -198,6 +199,24 @@ function predicateClaims(statement: Statement, add: AddClaim): void {
   holds(
     'it did not end before it began',
     Date.parse(predicate.startedAt) <= Date.parse(predicate.finishedAt),
+  );
+}
+
+/** Samples that are of several backends say nothing of one; a run that failed may have failed because of them. */
+function deviceClaims(
+  { peaks: { device }, budgetBytes, regime, status }: RunPredicate,
+  holds: (text: string, truth: boolean) => void,
+): void {
+  if (device === undefined) return;
+  holds(
+    'a process that held a whole model on the device claims no bounded start',
+    regime !== 'resident' || !device.boundedStart,
+  );
+  const { sampled } = device;
+  if (sampled === null || sampled.source === 'shared' || budgetBytes === null || status === 'failed') return;
+  holds(
+    `the system saw at most ${budgetBytes} bytes of the process on the device: ${sampled.peakBytes}`,
+    BigInt(sampled.peakBytes) <= BigInt(budgetBytes),
   );
 }
 

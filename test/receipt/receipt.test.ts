@@ -73,6 +73,34 @@ describe('a receipt', () => {
     expect(unnoticed).toEqual([]);
   });
 
+  test('of a device may not say more than its samples', () => {
+    const run = sampleRun();
+    const verdicts = (change: object, sampled: object | null = {}): string[] => {
+      const samples = { source: 'process', peakBytes: '1000', samples: 4, intervalMs: 5, longestGapMs: 7.5 };
+      const device = {
+        allocatedBytes: '700',
+        pinnedBytes: '64',
+        boundedStart: true,
+        sampled: sampled === null ? null : { ...samples, ...sampled },
+      };
+      const peaks = { ...run.peaks, device };
+      const changed = { ...run, peaks, ...change } as typeof run;
+      const line = `${receiptLine(runStatement(sampleSubjects, changed), null)}\n`;
+      return broken(verifyReceipt(bytesOf(line), 'r').claims);
+    };
+    const beyond = { peakBytes: '1001' };
+    expect(verdicts({})).toEqual([]);
+    expect(verdicts({}, null)).toEqual([]);
+    expect(verdicts({}, beyond)).toEqual([
+      'the system saw at most 1000 bytes of the process on the device: 1001',
+    ]);
+    expect(verdicts({}, { ...beyond, source: 'shared' })).toEqual([]);
+    expect(verdicts({ status: 'failed' }, beyond)).toEqual([]);
+    expect(verdicts({ regime: 'resident' })).toEqual([
+      'a process that held a whole model on the device claims no bounded start',
+    ]);
+  });
+
   test('a cut at any byte is noticed', () => {
     const original = bytesOf(plain);
     for (let length = 0; length < original.length; length++) {

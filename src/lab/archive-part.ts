@@ -1,9 +1,13 @@
 import { sha256Hex } from '../base/digest.js';
+import { TamperedError } from '../base/errors.js';
 import type { Members } from './archive-container.js';
 import { archiveFiles, member, supersededMembers } from './archive-layout.js';
 import type { ProtocolFile } from './protocol-file.js';
 import { readRun } from './read-run.js';
 import { type Manifest, type RunRecord, runFiles } from './record-format.js';
+
+/** A record has a kilobyte and more, and an archive at most 1 GiB. */
+const mostRecords = 1_000_000;
 
 /** A run as an archive holds it: read strictly, its chain of records whole. Nothing of it is believed by that. */
 export interface RunPart {
@@ -49,6 +53,12 @@ export function runFilesOf(members: Members, prefix: string): Map<string, Uint8A
   for (const name of supersededMembers(members, prefix)) files.set(name, member(members, prefix + name));
   const records = member(members, prefix + archiveFiles.records);
   for (let at = 0, sequence = 1; at < records.length; sequence++) {
+    if (sequence > mostRecords) {
+      throw new TamperedError(
+        'archive-too-many-records',
+        `Reading the archive failed: "${prefix}${archiveFiles.records}" has more than ${mostRecords} lines, and no run has`,
+      );
+    }
     const newline = records.indexOf(0x0a, at);
     const end = newline < 0 ? records.length : newline + 1;
     files.set(runFiles.record(sequence), records.subarray(at, end));

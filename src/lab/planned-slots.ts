@@ -2,6 +2,12 @@ import type { Protocol } from './protocol-schema.js';
 import type { Slot } from './record-format.js';
 import { balancedOrder, spelledOrder, warmUpOrder } from './schedule.js';
 
+/** How many trials `plannedSlots` gives. */
+export function plannedCount({ arms, reference, schedule }: Protocol, items: number): number {
+  const references = reference === undefined ? 0 : Math.min(items, schedule.blocks);
+  return references + arms.length * (schedule.warmUps + schedule.blocks);
+}
+
 /**
  * All trials of a protocol over `items` workload items, in their order: references that come first (each item once),
  * warm-ups (on item 0), the blocks (taking the items in turn), references that come last. The same seed gives the

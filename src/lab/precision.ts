@@ -22,13 +22,14 @@ export function comparePrecision(
   arm: string,
   against: string,
 ): PrecisionFigures | { readonly missing: string } {
+  const [first, second] = [kept(selection, arm), kept(selection, against)];
   const items = [...new Set(selection.judged.map(({ slot }) => slot.item))].sort((a, b) => a - b);
   let [tokens, equalTokens, aligned] = [0, 0, 0];
   let worst: number | null = 0;
   for (const item of items) {
-    const [found, other] = [kept(selection, arm, item), kept(selection, against, item)];
-    if (found === null || other === null) {
-      const name = found === null ? arm : against;
+    const [found, other] = [first.get(item), second.get(item)];
+    if (found === undefined || other === undefined) {
+      const name = found === undefined ? arm : against;
       return { missing: `no trial of "${name}" on item ${item + 1} holds its logits` };
     }
     for (const [index, request] of found.requests.entries()) {
@@ -51,9 +52,18 @@ export function comparePrecision(
   return { tokens, equalTokens, aligned, worstRelativeL2: worst };
 }
 
-function kept(selection: Selection, arm: string, item: number): TrialRecord | null {
-  const trials = selection.judged.filter(({ slot }) => slot.arm === arm && slot.item === item);
-  return trials.find(({ requests }) => requests.every((request) => tokenIdsOf(request) !== null)) ?? null;
+/** The first trial of each item that holds ids or logits. */
+function kept(selection: Selection, arm: string): Map<number, TrialRecord> {
+  const found = new Map<number, TrialRecord>();
+  for (const trial of selection.judged) {
+    const { arm: name, item } = trial.slot;
+    if (name !== arm || found.has(item)) continue;
+    const holds = trial.requests.every(
+      ({ content, logits }) => content !== undefined || logits !== undefined,
+    );
+    if (holds) found.set(item, trial);
+  }
+  return found;
 }
 
 /** Ids as recorded, else the largest logit of each row, which is what greedy decoding chose (ties: the lowest id). */

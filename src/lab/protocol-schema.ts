@@ -83,8 +83,8 @@ export const protocolSchema = z.strictObject({
   workload: workloadSchema,
   schedule: scheduleSchema,
   /** What the report shows; gates may use others. */
-  metrics: z.array(z.enum(metricNames)).min(1),
-  gates: z.array(gateSchema).min(1),
+  metrics: z.array(z.enum(metricNames)).min(1).max(metricNames.length),
+  gates: z.array(gateSchema).min(1).max(200),
   /** Confidence of intervals that are shown and of no gate of their own. */
   confidence: z.number().gt(0.5).lt(1),
   nonClaims: z.array(sentence).min(1),

@@ -5,7 +5,7 @@ import { TamperedError, WaybillError } from '../base/errors.js';
 import { failureReason } from '../base/failure-reason.js';
 import { parseJson } from '../base/json.js';
 import { checkFrozen } from './freeze.js';
-import { plannedSlots } from './planned-slots.js';
+import { plannedCount, plannedSlots } from './planned-slots.js';
 import { checkProtocolChain } from './protocol-chain.js';
 import { type ProtocolFile, parseProtocol } from './protocol-file.js';
 import {
@@ -55,9 +55,11 @@ export function readRun(files: ReadonlyMap<string, Uint8Array>, name: string): R
       `Cannot read the run "${name}": it has ${manifest.items.length} workload items, the protocol has ${items.length}`,
     );
   }
+  // The count first: an archive may ask for more trials than it holds, and planning them would take long
   if (
+    manifest.slots.length !== plannedCount(protocolFile.protocol, manifest.items.length) ||
     canonicalJson(manifest.slots) !==
-    canonicalJson(plannedSlots(protocolFile.protocol, manifest.items.length))
+      canonicalJson(plannedSlots(protocolFile.protocol, manifest.items.length))
   ) {
     throw new TamperedError(
       'schedule-mismatch',

@@ -93,18 +93,14 @@ export function orderProblem(
   }
   if (blocks % arms !== 0)
     return `${blocks} blocks of ${arms} arms cannot be balanced, want a multiple of ${arms}`;
-  const trials = spelledOrder(names, order);
   for (let block = 0; block < blocks; block++) {
-    const inside = trials.filter((trial) => trial.block === block).map(({ arm }) => arm);
-    if (new Set(inside).size !== arms) {
+    if (new Set(order.slice(block * arms, (block + 1) * arms)).size !== arms) {
       return `block ${block + 1} repeats an arm and lacks another: drift would look like an effect, want each arm once in each block`;
     }
   }
   for (let first = 0; first < blocks; first += arms) {
     for (let position = 0; position < arms; position++) {
-      const standing = trials
-        .filter((trial) => trial.position === position && trial.block >= first && trial.block < first + arms)
-        .map(({ arm }) => arm);
+      const standing = names.map((_, block) => order[(first + block) * arms + position]);
       if (new Set(standing).size !== arms) {
         return `in blocks ${first + 1} to ${first + arms} an arm stands at place ${position + 1} more than once: the slot's bias would look like an effect, want each arm at each place once`;
       }

@@ -44,12 +44,15 @@ class Walk {
   readonly #attempts = new Map<number, Map<string, TrialRecord>[]>();
   readonly #deviations: string[] = [];
   readonly #violations: string[] = [];
-  #coming: Slot[];
+  /** Slots that come, from `#next` on: a list of a hundred thousand is not shifted. */
+  #coming: readonly Slot[];
+  #next = 0;
   #ended: EndedRecord | null = null;
+  #whole: readonly (Block | null)[] | null = null;
 
   constructor(manifest: Manifest) {
     this.#manifest = manifest;
-    this.#coming = [...manifest.slots];
+    this.#coming = manifest.slots;
   }
 
   take(record: RunRecord): void {
@@ -63,12 +66,12 @@ class Walk {
       if (stopped !== undefined && record.status !== 'completed')
         this.#violations.push(`${place} names a block to stop after, and does not call the run completed`);
       if (record.status === 'completed' && stopped !== undefined) {
-        const next = this.#coming.find(({ phase }) => phase === 'measured');
+        const next = this.#coming.slice(this.#next).find(({ phase }) => phase === 'measured');
         if (next?.block !== stopped || next.position !== 0)
           this.#violations.push(`${place} stops the run after ${stopped} blocks, which is not where it is`);
-      } else if (record.status === 'completed' && this.#coming.length > 0) {
+      } else if (record.status === 'completed' && this.#next < this.#coming.length) {
         this.#violations.push(
-          `${place} calls the run completed, and ${this.#coming.length} trials did not run`,
+          `${place} calls the run completed, and ${this.#coming.length - this.#next} trials did not run`,
         );
       }
       return;
@@ -76,6 +79,7 @@ class Walk {
     if (record.kind === 'resumed') {
       this.#ended = null;
       this.#coming = slotsFrom(this.#manifest.slots, record.nextSlot);
+      this.#next = 0;
       const broken =
         record.brokenBlock === null
           ? 'between blocks'
@@ -88,7 +92,7 @@ class Walk {
       }
       return;
     }
-    const wanted = this.#coming.shift();
+    const wanted = this.#coming[this.#next++];
     if (wanted === undefined || canonicalJson(wanted) !== canonicalJson(record.slot)) {
       this.#violations.push(`${place} is not the trial that the schedule has there`);
     }
@@ -119,6 +123,7 @@ class Walk {
   }
 
   #addMeasured(record: TrialRecord, block: number): void {
+    this.#whole = null;
     const attempts = this.#attempts.get(block) ?? [];
     this.#attempts.set(block, attempts);
     if (record.attempt === attempts.length + 1) attempts.push(new Map());
@@ -132,7 +137,13 @@ class Walk {
     attempt.set(record.slot.arm, record);
   }
 
-  #wholeBlocks(): (Block | null)[] {
+  /** Counted anew only after another trial: many resumptions of a large run would take long. */
+  #wholeBlocks(): readonly (Block | null)[] {
+    this.#whole ??= this.#countWholeBlocks();
+    return this.#whole;
+  }
+
+  #countWholeBlocks(): (Block | null)[] {
     const arms = new Set(
       this.#manifest.slots.flatMap(({ phase, arm }) => (phase === 'measured' ? [arm] : [])),
     );

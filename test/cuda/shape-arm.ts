@@ -1,4 +1,4 @@
-import { planPlacement } from '../../src/acquire/plan.js';
+import { planPlacement, type StreamLayout } from '../../src/acquire/plan.js';
 import type { PolicyName } from '../../src/acquire/policy.js';
 import type { Backend } from '../../src/backend/backend.js';
 import type { PlacedOp } from '../../src/backend/ops.js';
@@ -18,6 +18,7 @@ export interface ArmPlan {
   readonly policy: PolicyName;
   /** `regime C`: all dense matrices and no whole second projection. */
   readonly budget: number | 'regime C';
+  readonly streamLayout?: StreamLayout;
 }
 
 /** Milliseconds on the device of the ops of one decode pass, each part by itself; null where it cannot be told. */
@@ -176,7 +177,7 @@ export function median(values: readonly number[]): number {
 }
 
 async function openArm(
-  { policy, budget }: ArmPlan,
+  { policy, budget, streamLayout = 'packed' }: ArmPlan,
   backend: Backend,
   prepared: PreparedModel,
   promptTokens: number,
@@ -201,6 +202,7 @@ async function openArm(
     description,
     tensor: (id: string) => prepared.tensor(id),
     policy,
+    streamLayout,
     fixed: [
       ...(backend.overheads ?? []),
       { label: 'kv cache', cause: 'kv', bytes: kvBytes(kvShape) },
@@ -214,6 +216,7 @@ async function openArm(
   const options = sessionOptions({
     model: `opt shape of ${config.layers} layers`,
     policy,
+    streamLayout,
     budgetBytes,
     contextPositions: capacity,
     prefillChunk: promptTokens,
@@ -222,6 +225,7 @@ async function openArm(
     options,
     directory: prepared.directory,
     prepared,
+    choice: null,
     backend,
     placement,
     request: { ...request, budgetBytes },

@@ -78,6 +78,13 @@ export async function benchShape(options: ShapeBenchOptions, log: Log): Promise<
         failures.push(...group.failures);
         rivalTimes = group.rivals;
         copyRate = group.copyRate;
+        if (options.openGpu === undefined) {
+          const openGpu = () => openCuda({ numerics: 'native' });
+          const others = { ...options, rivals: null, withCpu: false, openGpu };
+          const native = await runGroup(model, usualShare, nativeArms, others, log);
+          arms.push(...native.times);
+          failures.push(...native.failures);
+        }
       } else {
         for (const plans of budgetArms(model, options.budgets)) {
           const group = await runGroup(model, usualShare, plans, { ...options, rivals: null }, log);
@@ -107,6 +114,14 @@ const usualArms: readonly ArmPlan[] = [
   { name: 'packets 4800 MiB', policy: 'phase', budget: 4800 * mebibyte },
   { name: 'packets regime C', policy: 'phase', budget: 'regime C' },
   { name: 'stream 4800 MiB', policy: 'stream', budget: 4800 * mebibyte },
+  { name: 'stream strided 4800 MiB', policy: 'stream', budget: 4800 * mebibyte, streamLayout: 'strided' },
+];
+
+/** A group of its own: its digests agree with one another alone. */
+const nativeArms: readonly ArmPlan[] = [
+  { name: 'native resident', policy: 'resident', budget: Infinity },
+  { name: 'native packets 4800 MiB', policy: 'phase', budget: 4800 * mebibyte },
+  { name: 'native stream 4800 MiB', policy: 'stream', budget: 4800 * mebibyte },
 ];
 
 const shareArms: readonly ArmPlan[] = [

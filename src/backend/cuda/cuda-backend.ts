@@ -117,10 +117,6 @@ export class CudaBackend implements Backend {
     this.#computing = this.#stream();
     this.#copying = this.#stream();
     this.#memory = new DeviceMemory(driver, this.#computing);
-    this.#sampler = new MemorySampler(
-      device.pciBusId,
-      readUse(device.pciBusId, parts.baselineBytes ?? null, () => this.#memory.usage.deviceBytes),
-    );
     this.#completion = new Completion(driver, this.#enter, this.#failed);
     this.#status = allocatePinned(driver, 'status words', statusWords * 4);
     this.#statusWords = new Uint32Array(this.#status.bytes.buffer).fill(0);
@@ -151,6 +147,11 @@ export class CudaBackend implements Backend {
       mirror: (...what) => this.#mirror(...what),
       measureLink: (rowBytes) => this.#measureLink(rowBytes),
     };
+    // Last: it counts as open from here on, and nothing that can fail comes behind.
+    this.#sampler = new MemorySampler(
+      device.pciBusId,
+      readUse(device.pciBusId, parts.baselineBytes ?? null, () => this.#memory.usage.deviceBytes),
+    );
   }
 
   /** Samples are compared with the limit in the order in which they come; the first above it fails what follows. */

@@ -27,7 +27,7 @@ export class MemorySampler {
   #limitBytes = Infinity;
   #onExceeded: (bytes: number, source: UseReading['source']) => void = () => {};
   #timer: NodeJS.Timeout | null = null;
-  #sampling: Promise<void> = Promise.resolve();
+  #sampling: Promise<unknown> = Promise.resolve();
   #running = false;
   #released = false;
   #source: SampledUse['source'] | null = null;
@@ -67,8 +67,7 @@ export class MemorySampler {
 
   /** Takes one more sample, so that the end of a run is seen, too. */
   async sample(): Promise<void> {
-    await this.#sampling;
-    await this.#take();
+    await this.#queue();
   }
 
   async stop(): Promise<void> {
@@ -83,13 +82,20 @@ export class MemorySampler {
 
   #next(): void {
     if (!this.#running) return;
-    this.#sampling = this.#take().then((told) => {
+    void this.#queue().then((told) => {
       if (!this.#running || !told) return;
       // Samples that are of no single backend are only kept up, not hurried.
       const pause = this.#source === 'shared' ? 20 * sampleIntervalMs : sampleIntervalMs;
       this.#timer = setTimeout(() => this.#next(), pause);
       this.#timer.unref();
     });
+  }
+
+  /** One reading at a time: they share the room that the library writes to. */
+  #queue(): Promise<boolean> {
+    const taken = this.#sampling.then(() => this.#take());
+    this.#sampling = taken;
+    return taken;
   }
 
   /** False where the system cannot tell, now or ever. */

@@ -8,6 +8,7 @@ import {
   decodeLowBitManifest,
   encodeLowBitManifest,
   type LowBitEntry,
+  type LowBitManifest,
   lowBitFiles,
   lowBitManifestFormat,
   lowBitManifestVersion,
@@ -24,6 +25,12 @@ export interface LowBitFolder {
   close(): Promise<void>;
 }
 
+/** The manifest of a folder of this version, or null. Throws as `openOrWriteFolder`. */
+export async function readFolder(directory: string): Promise<LowBitManifest | null> {
+  const found = await readTrusted(directory);
+  return found?.manifest ?? null;
+}
+
 /** One entry before it is written, and how to write it. */
 export interface PlannedEntry
   extends Pick<LowBitEntry, 'id' | 'format' | 'directions' | 'directionExponent'> {
@@ -37,6 +44,8 @@ export interface FolderOptions extends LockOptions {
   readonly prepared: string;
   readonly entries: readonly PlannedEntry[];
   readonly verify?: boolean | undefined;
+  /** Write it even where it is there. */
+  readonly replace?: boolean | undefined;
   readonly onProgress?: ((doneBytes: number, totalBytes: number) => void) | undefined;
 }
 
@@ -49,18 +58,20 @@ export async function openOrWriteFolder(
   directory: string,
   options: FolderOptions,
 ): Promise<{ folder: LowBitFolder; writtenNow: boolean }> {
-  const found = await openFolder(directory, options);
+  const found = options.replace === true ? null : await openFolder(directory, options);
   if (found !== null) return { folder: found, writtenNow: false };
   await makeFolders(dirname(directory), 'prepare in', totalOf(options.entries));
   return withPrepareLock(directory, options, async () => {
-    const again = await openFolder(directory, options);
+    const again = options.replace === true ? null : await openFolder(directory, options);
     if (again !== null) return { folder: again, writtenNow: false };
     await writeFolder(directory, options);
     return { folder: (await openFolder(directory, options))!, writtenNow: true };
   });
 }
 
-async function openFolder(directory: string, options: FolderOptions): Promise<LowBitFolder | null> {
+async function readTrusted(
+  directory: string,
+): Promise<{ manifest: LowBitManifest; manifestDigest: string } | null> {
   const path = join(directory, lowBitFiles.manifest);
   const bytes = await readIfThere(path);
   const line = await readIfThere(join(directory, lowBitFiles.digest));
@@ -75,7 +86,14 @@ async function openFolder(directory: string, options: FolderOptions): Promise<Lo
     );
   }
   const manifest = decodeLowBitManifest(bytes, path);
-  if (manifest === null || manifest.prepared !== options.prepared) return null;
+  return manifest === null ? null : { manifest, manifestDigest };
+}
+
+async function openFolder(directory: string, options: FolderOptions): Promise<LowBitFolder | null> {
+  const found = await readTrusted(directory);
+  if (found === null) return null;
+  const { manifest, manifestDigest } = found;
+  if (manifest.prepared !== options.prepared) return null;
   if (!sameEntries(manifest.entries, options.entries)) return null;
   const dataPath = join(directory, lowBitFiles.data);
   const file = await open(dataPath, 'r').catch((error: unknown) => {

@@ -2,14 +2,20 @@ import { createHash } from 'node:crypto';
 import { readSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { DefectError, ExecutionError } from '../base/errors.js';
+import { DefectError, ExecutionError, UsageError } from '../base/errors.js';
 import { widenStored } from '../base/half.js';
 import { storedBytes } from '../base/stored-type.js';
-import type { LowBitName } from './low-bit.js';
-import { type LowBitFormat, lowBitFormat } from './low-bit.js';
-import { LowBitCopyWriter } from './low-bit-copy.js';
-import { type LowBitFolder, openOrWriteFolder, type PlannedEntry } from './low-bit-folder.js';
-import { type LowBitChoice, type LowBitPlan, lowBitBytes, withNeuronRows } from './low-bit-plan.js';
+import { type LowBitFormat, type LowBitName, lowBitFormat, lowBitNames } from './low-bit.js';
+import { LowBitCopyWriter, type LowBitDirections } from './low-bit-copy.js';
+import { type LowBitFolder, openOrWriteFolder, type PlannedEntry, readFolder } from './low-bit-folder.js';
+import type { LowBitEntry } from './low-bit-manifest.js';
+import {
+  type LowBitChoice,
+  type LowBitPlan,
+  lowBitBytes,
+  uniformLowBit,
+  withNeuronRows,
+} from './low-bit-plan.js';
 import { PackBuffers, packTransposed, writeFully } from './matrix-pack.js';
 import type { MatrixDescription, ModelDescription } from './model-description.js';
 import type { LockOptions } from './prepare-lock.js';
@@ -37,6 +43,8 @@ export interface LowBitModel {
   copy(id: string): StoredCopy | null;
   /** Byte offset of the neuron-major rows in their file. Throws `DefectError` for a matrix without a copy. */
   rowsPosition(id: string): number;
+  /** Bytes of the neuron-major rows. */
+  rowsBytes(id: string): number;
   /** Whether this call wrote any of it. */
   readonly writtenNow: boolean;
   readonly byteLength: number;
@@ -46,6 +54,8 @@ export interface LowBitModel {
 export interface LowBitOptions extends LockOptions {
   /** Read everything and compare its SHA-256. */
   readonly verify?: boolean | undefined;
+  /** Write the copies even where they are there. */
+  readonly replace?: boolean | undefined;
   readonly onProgress?: ((doneBytes: number, totalBytes: number) => void) | undefined;
 }
 
@@ -63,7 +73,7 @@ export async function openLowBit(
 ): Promise<LowBitModel> {
   const matrices = prepared.description.matrices.filter(({ id }) => plan.choices.has(id));
   const root = join(prepared.directory, lowBitDirectory);
-  const common = { ...options, prepared: prepared.manifestDigest };
+  const common = { ...options, replace: false, prepared: prepared.manifestDigest };
   const rows = await openOrWriteFolder(join(root, 'rows'), {
     ...common,
     entries: matrices.map((matrix) => rowsEntry(prepared, matrix)),
@@ -71,6 +81,7 @@ export async function openLowBit(
   try {
     const copies = await openOrWriteFolder(join(root, plan.name), {
       ...common,
+      replace: options.replace,
       entries: matrices.map((matrix) => copyEntry(rows.folder, matrix, plan.choices.get(matrix.id)!)),
     });
     return opened(prepared, plan, rows.folder, copies.folder, rows.writtenNow || copies.writtenNow);
@@ -107,16 +118,44 @@ function opened(
         byteLength: Number(byteLength),
       };
     },
-    rowsPosition(id) {
-      const entry = rows.entries.get(id);
-      if (entry === undefined) throw new DefectError(`The certified part has no rows of "${id}"`, { id });
-      return Number(entry.byteOffset);
-    },
+    rowsPosition: (id) => Number(rowsOf(rows, id).byteOffset),
+    rowsBytes: (id) => Number(rowsOf(rows, id).byteLength),
     async close() {
       await copies.close();
       await rows.close();
     },
   };
+}
+
+function rowsOf(rows: LowBitFolder, id: string): LowBitEntry {
+  const entry = rows.entries.get(id);
+  if (entry === undefined) throw new DefectError(`The certified part has no rows of "${id}"`, { id });
+  return entry;
+}
+
+/**
+ * What a name stands for: one of the formats for all layers, or copies that are written already (`waybill profile`).
+ * Throws `UsageError` `low-bit-missing`; else as `openLowBit`.
+ */
+export async function lowBitPlan(prepared: PreparedModel, name: string): Promise<LowBitPlan> {
+  if (lowBitNames.some((known) => known === name)) {
+    return uniformLowBit(prepared.description, (id) => prepared.tensor(id).finite, name);
+  }
+  const manifest = await readFolder(join(prepared.directory, lowBitDirectory, name));
+  if (manifest === null || manifest.prepared !== prepared.manifestDigest) {
+    throw new UsageError(
+      'low-bit-missing',
+      `Cannot use the low-bit copies "${name}": the prepared form "${prepared.directory}" has none of that name; want one of ${lowBitNames.join(', ')}, or a name that "waybill profile --low-bit" has written`,
+      { name },
+    );
+  }
+  const choices = new Map<string, LowBitChoice>();
+  for (const { id, format, directions, directionExponent } of manifest.entries) {
+    if (format === 'rows') continue;
+    const stored = { count: directions, exponent: directionExponent, elements: null };
+    choices.set(id, { format, directions: directions === 0 ? null : stored });
+  }
+  return { name, choices };
 }
 
 /** A first projection is input-major in the weights file; certified, its rows are fetched one by one. */
@@ -161,7 +200,7 @@ function copyEntry(rows: LowBitFolder, matrix: MatrixDescription, choice: LowBit
     byteLength,
     write: async (target, byteOffset, wrote) => {
       const format: LowBitFormat = lowBitFormat(choice.format);
-      const writer = new LowBitCopyWriter(inputs, outputs, format, choice.directions);
+      const writer = new LowBitCopyWriter(inputs, outputs, format, elementsOf(choice, id));
       const position = Number(rows.entries.get(id)!.byteOffset);
       const rowBytes = inputs * storedBytes[type];
       let reported = 0;
@@ -182,6 +221,14 @@ function copyEntry(rows: LowBitFolder, matrix: MatrixDescription, choice: LowBit
       return createHash('sha256').update(writer.bytes).digest('hex');
     },
   };
+}
+
+function elementsOf({ directions }: LowBitChoice, id: string): LowBitDirections | null {
+  if (directions === null) return null;
+  const { count, exponent, elements } = directions;
+  if (elements === null)
+    throw new DefectError(`Cannot write the low-bit copy of "${id}": its directions are unknown`);
+  return { count, exponent, elements };
 }
 
 function readFully(descriptor: number, path: string, position: number, target: Uint8Array): void {

@@ -1,13 +1,19 @@
 import { type LowBitName, lowBitFormat } from './low-bit.js';
-import type { LowBitDirections } from './low-bit-copy.js';
 import { largestLowBitInputs, lowBitLayout } from './low-bit-layout.js';
 import { isSparse } from './model-config.js';
 import type { MatrixDescription, ModelDescription } from './model-description.js';
 
+/** Directions of a copy; without elements where they are written already. */
+export interface PlannedDirections {
+  readonly count: number;
+  readonly exponent: number;
+  readonly elements: Int16Array | null;
+}
+
 /** What the low-bit copy of one matrix is to be. */
 export interface LowBitChoice {
   readonly format: LowBitName;
-  readonly directions: LowBitDirections | null;
+  readonly directions: PlannedDirections | null;
 }
 
 /** Low-bit copies of a model, before they are written: all that a placement needs of them. */

@@ -68,7 +68,7 @@ export const flags = {
   policy: () =>
     new Option(
       '--policy <name>',
-      `how second-projection weights come: ${policyNames.join(', ')}, or auto for the cheapest by plan`,
+      `how second-projection weights come: ${policyNames.join(', ')}, or auto (default: auto, the exact one that is expected to be fastest)`,
     ),
   retain: () =>
     new Option('--retain <what>', `rows that policy "retention" keeps: ${retainForms} (default: lru:1024)`),
@@ -81,8 +81,8 @@ export const flags = {
   lowBit: () =>
     new Option(
       '--low-bit <format>',
-      `low-bit copies that policy "certified" proves neurons inactive with: ${lowBitNames.join(', ')} (default: ${defaultLowBit})`,
-    ).argParser(oneOf('--low-bit', lowBitNames)),
+      `low-bit copies that policy "certified" proves neurons inactive with: ${lowBitNames.join(', ')}, or a name that "waybill profile" wrote (default: ${defaultLowBit})`,
+    ),
   streamLayout: () =>
     new Option(
       '--stream-layout <name>',

@@ -54,6 +54,7 @@ export function planCommand() {
         if (terminal.json)
           terminal.printJson({
             placement: plan.placement,
+            choice: plan.choice,
             kv: plan.kvShape,
             backend: plan.backend.info,
             link: plan.request.link ?? null,
@@ -101,11 +102,11 @@ function compareText(plan: SessionPlan, compared: readonly PricedPolicy[]): stri
 }
 
 function planText(plan: SessionPlan): string {
-  const { placement, options, backend } = plan;
+  const { placement, options, backend, choice } = plan;
   const { budgetBytes, totalBytes, minimumBytes, moved } = placement;
   const lines = [
     `model      ${options.model}`,
-    `policy     ${placement.policy}`,
+    `policy     ${placement.policy}${placement.exact ? '' : ' (not exact)'}${choice === null ? '' : `, picked: ${choice.reason}`}`,
     `regime     ${placement.regime}${placement.gated ? ', gated' : ''}: ${regimeNames[placement.regime]}`,
     `kernels    ${backend.info.kernels} (${backend.info.reason}), ${backend.info.threads} threads`,
     `numerics   ${backend.info.numerics}`,

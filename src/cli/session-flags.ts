@@ -32,7 +32,7 @@ export interface SessionFlags {
 /** The session options that flags ask for; `policy` stands where the flag was not given. */
 export function sessionOptionsOf(
   given: SessionFlags,
-  policy: PolicyName = 'phase',
+  policy: PolicyName | 'auto' = 'auto',
 ): Partial<SessionOptions> & { model: string } {
   if (given.kernels !== 'auto' && given.backend !== 'cpu') {
     throw new UsageError(
@@ -103,7 +103,7 @@ function requireEffect(
   );
 }
 
-function policyOf(text: string | undefined, fallback: PolicyName): PolicyName | 'auto' {
+function policyOf(text: string | undefined, fallback: PolicyName | 'auto'): PolicyName | 'auto' {
   if (text === undefined) return fallback;
   const known = ([...policyNames, 'auto'] as const).find((name) => name === text);
   if (known !== undefined) return known;

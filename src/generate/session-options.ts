@@ -14,7 +14,7 @@ import {
   numericsModes,
 } from '../backend/open.js';
 import { UsageError } from '../base/errors.js';
-import { type LowBitName, lowBitNames } from '../checkpoint/low-bit.js';
+import { lowBitNames } from '../checkpoint/low-bit.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
 import type { TraceSink } from '../memory/trace.js';
 import { givenOptions, shownValue } from './given-options.js';
@@ -37,7 +37,7 @@ export interface SessionOptions {
   readonly budgetBytes: number;
   /** Most bytes of page-locked host memory for what is not on the device; only backends with a device use it. */
   readonly hostBudgetBytes: number;
-  /** `auto`: the exact policy that is expected to be the cheapest for new tokens. */
+  /** `auto`, the default: the exact policy that is expected to be the fastest for new tokens. */
   readonly policy: PolicyName | 'auto';
   /** Of policy `retention`: `lru:<rows a layer>` or `hot:auto`; null: 1,024 rows used last. */
   readonly retain: string | null;
@@ -45,8 +45,8 @@ export interface SessionOptions {
   readonly profile: string | null;
   /** Of policy `forecast`: when guesses are fetched. */
   readonly forecast: ForecastTiming;
-  /** Of policy `certified`: format of its low-bit copies; null: the default one. */
-  readonly lowBit: LowBitName | null;
+  /** Of policy `certified`: format of its low-bit copies, or the name of copies that a profile wrote; null: the default. */
+  readonly lowBit: string | null;
   /** Of policy `stream` on a GPU: `strided` rearranges the checkpoint's own layout on the way (a control). */
   readonly streamLayout: StreamLayout;
   readonly kv: 'f16' | 'f32';
@@ -90,7 +90,7 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
     device: 0,
     budgetBytes: Infinity,
     hostBudgetBytes: Infinity,
-    policy: 'phase',
+    policy: 'auto',
     retain: null,
     profile: null,
     forecast: 'early',
@@ -131,8 +131,8 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
   oneOf('streamLayout', streamLayouts);
   check(
     'lowBit',
-    options.lowBit === null || lowBitNames.includes(options.lowBit),
-    `one of ${lowBitNames.join(', ')}, or null for the default`,
+    options.lowBit === null || /^[a-z0-9][a-z0-9-]{0,63}$/.test(options.lowBit),
+    `one of ${lowBitNames.join(', ')}, a name that "waybill profile" has written, or null for the default`,
   );
   const { retain } = options;
   check('retain', retain === null || parseRetain(retain) !== null, retainForms);

@@ -1,9 +1,9 @@
 import type { ActivationProfile } from '../acquire/activation-profile.js';
-import { chooseByPrice } from '../acquire/choose.js';
+import { choosePolicy, type PolicyChoice } from '../acquire/choose.js';
 import { openWeightSource } from '../acquire/open.js';
 import type { OpenedWeightSource } from '../acquire/placed-source.js';
 import type { LinkRates, Placement } from '../acquire/placement.js';
-import { lowBitOf, type PlacementRequest, planPlacement } from '../acquire/plan.js';
+import { type PlacementRequest, planPlacement } from '../acquire/plan.js';
 import { policies } from '../acquire/policies.js';
 import { readProfile } from '../acquire/profile-file.js';
 import { parseRetain, type Retention } from '../acquire/retain-rows.js';
@@ -12,8 +12,8 @@ import { openBackend } from '../backend/open.js';
 import type { OpObserver } from '../backend/pass.js';
 import { BudgetError, UsageError } from '../base/errors.js';
 import { resolveModel } from '../checkpoint/hub.js';
-import { type LowBitModel, openLowBit } from '../checkpoint/low-bit-model.js';
-import { defaultLowBit, uniformLowBit } from '../checkpoint/low-bit-plan.js';
+import type { LowBitModel } from '../checkpoint/low-bit-model.js';
+import type { LowBitPlan } from '../checkpoint/low-bit-plan.js';
 import { openOrPrepare, type PreparePhase } from '../checkpoint/open-or-prepare.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
 import { openOrQuantise, type QuantisedCopy } from '../checkpoint/quantised-copy.js';
@@ -26,8 +26,10 @@ import type { Model } from '../model/model.js';
 import { createModel } from '../model/open-model.js';
 import { closeWorkspace, openWorkspace, planWorkspace, type Workspace } from '../model/workspace.js';
 import { claimBoundedStart } from './bounded-start.js';
+import { openCertified, planCertificates } from './certified-part.js';
 import type { Engine } from './engine.js';
 import { Generation, type GenerationHooks } from './generation.js';
+import { measureRates } from './measure-rates.js';
 import type { GenerateOptions } from './options.js';
 import { RecordedPasses } from './recorded-passes.js';
 import { type SessionHooks, type SessionOptions, sessionOptions } from './session-options.js';
@@ -49,6 +51,8 @@ export interface SessionPlan {
   /** What the placement was planned from; other policies can be planned by it, too. */
   readonly request: PlacementRequest;
   readonly placement: Placement;
+  /** Where policy `auto` was asked for: what it came to, and why. */
+  readonly choice: PolicyChoice | null;
   readonly kvShape: KvShape;
 }
 
@@ -205,7 +209,9 @@ export async function planSession(
     });
     const link = await hooks.measureLink?.(prepared, backend);
     const profile = options.profile === null ? null : await readProfile(options.profile, prepared);
-    return place(options, directory, prepared, backend, { link, profile });
+    const lowBit = await planCertificates(options, prepared, backend);
+    const known = { link, profile, lowBit };
+    return await place(options, directory, prepared, backend, known, hooks.onNote);
   } catch (error) {
     await backend?.close();
     await prepared.close();
@@ -213,14 +219,19 @@ export async function planSession(
   }
 }
 
-function place(
+async function place(
   options: SessionOptions,
   directory: string,
   prepared: PreparedModel,
   backend: Backend,
-  known: { readonly link: LinkRates | undefined; readonly profile: ActivationProfile | null },
-): SessionPlan {
-  const { link, profile } = known;
+  known: {
+    readonly link: LinkRates | undefined;
+    readonly profile: ActivationProfile | null;
+    readonly lowBit: LowBitPlan;
+  },
+  onNote: SessionHooks['onNote'],
+): Promise<SessionPlan> {
+  const { link, profile, lowBit } = known;
   const retain = retentionOf(options, profile);
   const { description } = prepared;
   const { config } = description;
@@ -256,10 +267,15 @@ function place(
     ...(retain === null ? {} : { retain }),
     ...(profile === null ? {} : { profile }),
     ...(link === undefined ? {} : { link }),
-    lowBit: uniformLowBit(description, (id) => prepared.tensor(id).finite, options.lowBit ?? defaultLowBit),
+    lowBit,
   };
-  requireCertificates(options, backend);
-  const request = options.policy === 'auto' ? chooseByPrice(asked) : asked;
+  let [request, choice]: [PlacementRequest, PolicyChoice | null] = [asked, null];
+  if (options.policy === 'auto') {
+    ({ request, choice } = await choosePolicy(asked, ({ moved: { activeShare } }) =>
+      measureRates(prepared, backend, { budgetBytes: options.budgetBytes, activeShare }),
+    ));
+    onNote?.(`policy "${choice.policy}" was picked: ${choice.reason}`);
+  }
   const placement = planPlacement(request);
   if (placement.totalBytes > backend.addressableBytes) {
     throw new BudgetError(
@@ -268,23 +284,7 @@ function place(
       { plannedBytes: placement.totalBytes, addressableBytes: backend.addressableBytes },
     );
   }
-  return { options, directory, prepared, backend, request, placement, kvShape };
-}
-
-/** Throws `UsageError` `no-certificates` where policy `certified` has nothing to certify with. */
-function requireCertificates({ policy, numerics }: SessionOptions, { info }: Backend): void {
-  if (policy !== 'certified') return;
-  const reason =
-    numerics === 'native'
-      ? 'certificates hold for portable numerics alone'
-      : info.name === 'cuda'
-        ? 'the cuda backend has no kernels for certificates yet'
-        : null;
-  if (reason === null) return;
-  throw new UsageError('no-certificates', `Cannot use policy "certified" here: ${reason}`, {
-    backend: info.name,
-    numerics,
-  });
+  return { options, directory, prepared, backend, request, placement, choice, kvShape };
 }
 
 function retentionOf({ retain }: SessionOptions, profile: ActivationProfile | null): Retention | null {
@@ -326,7 +326,7 @@ export async function openSession(plan: SessionPlan, hooks: SessionHooks = {}): 
     const workspace = openWorkspace(allocator, workspacePlan);
     const kv = new KvCache(allocator, kvShape);
     quantised = await openQuantised(plan, hooks);
-    lowBit = await openCertified(plan, hooks);
+    lowBit = await openCertified(prepared, plan.request, hooks);
     const source = await openWeightSource({
       placement,
       backend,
@@ -375,19 +375,6 @@ async function openQuantised(
     signal: hooks.signal,
     onProgress: (done, total) => hooks.onProgress?.(`quantising weights to ${type}`, done, total),
     onWait: ({ pid }) => hooks.onNote?.(`waiting for process ${pid}, which quantises the same weights`),
-  });
-}
-
-/** The certified part of the prepared form, for a policy that certifies; written where that was not done. */
-async function openCertified(
-  { prepared, placement, request }: SessionPlan,
-  hooks: SessionHooks,
-): Promise<LowBitModel | null> {
-  if (policies[placement.policy].rows.decode !== 'certified') return null;
-  return openLowBit(prepared, lowBitOf(request), {
-    signal: hooks.signal,
-    onProgress: (done, total) => hooks.onProgress?.('preparing low-bit copies', done, total),
-    onWait: ({ pid }) => hooks.onNote?.(`waiting for process ${pid}, which prepares the same low-bit copies`),
   });
 }
 

@@ -30,6 +30,12 @@ const program = new Command('make-checkpoint')
   .option('--vocab <count>', 'vocabulary (default 50272)', Number)
   .option('--positions <count>', 'positions (default 2048)', Number)
   .option('--active <share>', 'share of neurons that a token activates', Number, 0.034)
+  .option(
+    '--zipf <exponent>',
+    "popularity of neurons by Zipf's law of their ranks (default: normal thresholds)",
+    Number,
+  )
+  .option('--position-share <share>', 'share of layer inputs that neighbouring tokens have in common', Number)
   .option('--seed <number>', 'seed of the weights', Number, 1)
   .addOption(new Option('--dtype <type>', 'storage type').choices(['f16', 'bf16', 'f32']).default('f16'))
   .option('--out <folder>', 'folder to make; absent or empty')
@@ -62,6 +68,8 @@ try {
     active: options.active,
     seed: options.seed,
     type: options.dtype,
+    ...(options.zipf === undefined ? {} : { popularity: { kind: 'zipf', exponent: options.zipf } }),
+    ...(options.positionShare === undefined ? {} : { positionShare: options.positionShare }),
     onProgress: (done, total) => {
       if (process.stderr.isTTY) process.stderr.write(`\r${Math.floor((100 * done) / total)} %`);
     },

@@ -1,35 +1,80 @@
 import { comparePolicies, requestFor } from './compare.js';
 import type { Placement } from './placement.js';
 import type { PlacementRequest } from './plan.js';
+import { isExact, policies } from './policies.js';
 import type { PolicyName } from './policy.js';
+import { type MachineRates, priceToken } from './price.js';
 
 /**
- * What `auto` chooses among, the first of equal ones. Controls are never better. Forecasts move more bytes than packets,
- * and what their overlap is worth no plan can tell; an LRU depends on how a text repeats itself, so only a hot set is
- * here, which a profile prices.
+ * What `auto` chooses among, the first of equal ones; all are exact. Controls are never better. Forecasts move more bytes
+ * than packets, and what their overlap is worth no plan can tell; an LRU depends on how a text repeats itself, so only a
+ * hot set is here, which a profile prices.
  */
 const candidates: readonly PolicyName[] = ['resident-sparse', 'phase', 'packets', 'retention'];
 
-/** `phase` reads prompts in long pieces, which is worth more than so small a part of the bytes of new tokens. */
+/** `phase` reads prompts in long pieces, which is worth more than so small a part of the time of new tokens. */
 const worthwhile = 1 / 32;
 
-/**
- * The request by the exact policy that is expected to be the cheapest for new tokens: by time where the rates of the
- * link are known, else by bytes. By `phase` where none fits, so that planning refuses with its figures.
- */
-export function chooseByPrice(request: PlacementRequest): PlacementRequest {
-  const known = request.profile !== undefined;
-  const eligible = candidates.filter((policy) => policy !== 'retention' || known);
-  const priced = comparePolicies({ ...request, policy: 'phase' }, eligible);
-  let best: { policy: PolicyName; price: number } | null = null;
-  for (const { policy, placement } of priced) {
-    if (placement === null) continue;
-    const price = priceOf(placement);
-    if (best === null || price < best.price * (1 - worthwhile)) best = { policy, price };
-  }
-  return requestFor(request, best?.policy ?? 'phase');
+/** What a policy is expected to cost; null ms where it does not fit the budget. */
+export interface PriceTag {
+  readonly policy: PolicyName;
+  readonly msPerToken: number | null;
 }
 
-function priceOf({ predictedMsPerToken, moved }: Placement): number {
-  return predictedMsPerToken ?? moved.expectedBytes;
+/** What `auto` came to, and why. */
+export interface PolicyChoice {
+  readonly policy: PolicyName;
+  /** A sentence without its full stop. */
+  readonly reason: string;
+  /** All that were looked at; empty where nothing had to be priced. */
+  readonly prices: readonly PriceTag[];
+  readonly rates: MachineRates | null;
+}
+
+/**
+ * The exact policy that is expected to need the least time for a new token. `measure` is asked only where there is a
+ * choice: what fits is held, its zero rows skipped. `phase` where nothing fits, so that planning refuses with its figures.
+ */
+export async function choosePolicy(
+  request: PlacementRequest,
+  measure: (placement: Placement) => Promise<MachineRates>,
+): Promise<{ readonly choice: PolicyChoice; readonly request: PlacementRequest }> {
+  const plain: PlacementRequest = { ...request, policy: 'phase' };
+  const chosen = (choice: PolicyChoice) => ({ choice, request: requestFor(plain, choice.policy) });
+  const eligible = candidates.filter(
+    (policy) => isExact(policy) && (policy !== 'retention' || request.profile !== undefined),
+  );
+  const fitting = comparePolicies(plain, eligible).filter(({ placement }) => placement !== null);
+  const first = fitting[0];
+  if (first === undefined) {
+    return chosen({
+      policy: 'phase',
+      reason: 'the budget is too small for every policy',
+      prices: [],
+      rates: null,
+    });
+  }
+  if (first.policy === 'resident-sparse') {
+    return chosen({
+      policy: first.policy,
+      reason: 'the whole model fits the budget, so that nothing has to move',
+      prices: [],
+      rates: null,
+    });
+  }
+  const rates = await measure(first.placement!);
+  const prices = fitting.map(({ policy, placement }) => ({
+    policy,
+    msPerToken: priceToken(placement!, rates, request.hostTier ?? false).totalMs,
+  }));
+  let best = prices[0]!;
+  for (const price of prices) if (price.msPerToken < best.msPerToken * (1 - worthwhile)) best = price;
+  const others = prices.filter(({ policy }) => policy !== best.policy);
+  const against = others.map(({ policy, msPerToken }) => `${policy} ${shown(msPerToken)}`).join(', ');
+  const reason = `the model does not fit, and it (${policies[best.policy].summary}) is expected to take ${shown(best.msPerToken)} ms a token${against === '' ? '' : ` (${against})`}`;
+  return chosen({ policy: best.policy, reason, prices, rates });
+}
+
+function shown(ms: number): string {
+  return ms >= 100 ? ms.toFixed(0) : ms >= 1 ? ms.toFixed(1) : ms.toFixed(2);
 }

@@ -83,6 +83,11 @@ export const flags = {
       '--low-bit <format>',
       `low-bit copies that policy "certified" proves neurons inactive with: ${lowBitNames.join(', ')}, or a name that "waybill profile" wrote (default: ${defaultLowBit})`,
     ),
+  directions: () =>
+    new Option(
+      '--directions <n>',
+      'also with so many directions of each layer, chosen from the first quarter of the text: a multiple of 16, at most 64',
+    ).argParser(integer('--directions', 0)),
   streamLayout: () =>
     new Option(
       '--stream-layout <name>',

@@ -46,6 +46,7 @@ export function runJson(
     status: outcome.status,
     policy: placement.policy,
     exact: placement.exact,
+    choice: session.plan.choice,
     regime: placement.regime,
     backend: session.backend.info,
     budgetBytes: placement.budgetBytes === null ? null : BigInt(placement.budgetBytes),

@@ -7,12 +7,13 @@ import {
   profileText,
   requireProfileOf,
 } from '../../src/acquire/activation-profile.js';
-import { chooseByPrice } from '../../src/acquire/choose.js';
+import { choosePolicy } from '../../src/acquire/choose.js';
 import { comparePolicies } from '../../src/acquire/compare.js';
 import { activityOf, RowExpectation } from '../../src/acquire/expected-rows.js';
-import { planPlacement } from '../../src/acquire/plan.js';
-import { policies } from '../../src/acquire/policies.js';
+import { type PlacementRequest, planPlacement } from '../../src/acquire/plan.js';
+import { exactPolicyNames, isExact, policies } from '../../src/acquire/policies.js';
 import { type PolicyName, policyNames } from '../../src/acquire/policy.js';
+import { type MachineRates, priceToken } from '../../src/acquire/price.js';
 import { parseRetain } from '../../src/acquire/retain-rows.js';
 import { surveyModel } from '../../src/acquire/survey.js';
 import { describe, emptyPrepared, optConfig } from './support/opt-shape.js';
@@ -167,26 +168,94 @@ group('expected bytes of rows', () => {
     expect(fitting).not.toContain('resident-sparse');
   });
 
-  test('auto takes what is cheapest for new tokens', () => {
-    const request = { description, tensor, policy: 'phase', fixed: [], maxRows: 4 } as const;
-    const all = planPlacement({ ...request, policy: 'resident-sparse', budgetBytes: Infinity });
-    expect(chooseByPrice({ ...request, budgetBytes: all.minimumBytes }).policy).toBe('resident-sparse');
+  test('auto takes what is expected to be fastest for new tokens, by the rates it is given', async () => {
+    const rates: MachineRates = {
+      denseBytesPerSecond: 1e6,
+      rowBytesPerSecond: 1e5,
+      computeBytesPerSecond: 1e9,
+      overlapShare: 0,
+      roundTripSeconds: 0,
+      logitsSeconds: 0,
+    };
+    let measured = 0;
+    const choose = (more: Partial<PlacementRequest>) =>
+      choosePolicy({ ...request, ...more }, async () => {
+        measured += 1;
+        return rates;
+      });
+    const request = {
+      description,
+      tensor,
+      policy: 'phase',
+      fixed: [],
+      maxRows: 4,
+      budgetBytes: Infinity,
+    } as const;
+    const all = planPlacement({ ...request, policy: 'resident-sparse' });
+    const held = await choose({ budgetBytes: all.minimumBytes });
+    expect(held.request.policy).toBe('resident-sparse');
+    expect([held.choice.rates, measured]).toEqual([null, 0]); // where there is no choice nothing is measured
     const budgetBytes = all.minimumBytes - 1;
-    const bytesBy = (policy: PolicyName, budget: number) =>
-      planPlacement({ ...request, policy, budgetBytes: budget }).moved.expectedBytes;
-    const { minimumBytes } = planPlacement({ ...request, budgetBytes: Infinity });
+    const msBy = (policy: PolicyName, budget: number) =>
+      priceToken(planPlacement({ ...request, policy, budgetBytes: budget }), rates, false).totalMs;
+    const { minimumBytes } = planPlacement(request);
     for (const budget of [minimumBytes, budgetBytes]) {
-      const { policy } = chooseByPrice({ ...request, budgetBytes: budget });
-      const [byPhase, byPackets] = [bytesBy('phase', budget), bytesBy('packets', budget)];
-      expect(policy).toBe(byPackets < byPhase * (1 - 1 / 32) ? 'packets' : 'phase');
+      const { choice } = await choose({ budgetBytes: budget });
+      const [byPhase, byPackets] = [msBy('phase', budget), msBy('packets', budget)];
+      expect(choice.policy).toBe(byPackets < byPhase * (1 - 1 / 32) ? 'packets' : 'phase');
+      expect(choice.prices).toEqual([
+        { policy: 'phase', msPerToken: byPhase },
+        { policy: 'packets', msPerToken: byPackets },
+      ]);
+      expect(choice.reason).toContain('the model does not fit');
     }
     // Half of the uses by rows that a hot set holds, whichever rows come first in a text.
-    const chosen = chooseByPrice({ ...request, budgetBytes, profile });
-    expect(chosen).toMatchObject({ policy: 'retention', retain: { kind: 'hot' } });
+    const chosen = await choose({ budgetBytes, profile });
+    expect(chosen.request).toMatchObject({ policy: 'retention', retain: { kind: 'hot' } });
     const prices = comparePolicies({ ...request, budgetBytes, profile }).flatMap(({ placement }) =>
       placement === null ? [] : [placement.moved.expectedBytes],
     );
-    expect(planPlacement(chosen).moved.expectedBytes).toBe(Math.min(...prices));
-    expect(chooseByPrice({ ...request, budgetBytes: 1 }).policy).toBe('phase');
+    expect(planPlacement(chosen.request).moved.expectedBytes).toBe(Math.min(...prices));
+    expect((await choose({ budgetBytes: 1 })).request.policy).toBe('phase');
+    // Whatever is fastest, other numbers than the checkpoint's are never taken.
+    const quantised = planPlacement({ ...request, policy: 'resident-q4' });
+    expect(quantised.totalBytes).toBeLessThan(budgetBytes);
+    expect(
+      (await choose({ budgetBytes: quantised.totalBytes })).choice.prices.map(({ policy }) =>
+        isExact(policy),
+      ),
+    ).not.toContain(false);
+  });
+
+  test('prices add up, and overlap hides no more than there is', () => {
+    const request = {
+      description,
+      tensor,
+      fixed: [],
+      maxRows: 4,
+      budgetBytes: Infinity,
+      keepRows: false,
+    } as const;
+    for (const policy of exactPolicyNames) {
+      const placement = planPlacement({ ...request, policy });
+      for (const overlapShare of [0, 0.5, 1]) {
+        const price = priceToken(
+          placement,
+          {
+            denseBytesPerSecond: 3e6,
+            rowBytesPerSecond: 2e5,
+            computeBytesPerSecond: 5e6,
+            overlapShare,
+            roundTripSeconds: 1e-4,
+            logitsSeconds: 1e-5,
+          },
+          false,
+        );
+        const { computeMs, denseMs, rowsMs, hiddenMs, hostMs, totalMs } = price;
+        expect(totalMs).toBeCloseTo(computeMs + denseMs + rowsMs + hostMs - hiddenMs, 9);
+        expect(hiddenMs).toBeLessThanOrEqual(Math.min(computeMs, denseMs + rowsMs) + 1e-9);
+        if (overlapShare === 0) expect(hiddenMs).toBe(0);
+      }
+    }
   });
 });

@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest';
 import { openWeightSource } from '../../src/acquire/open.js';
 import { planPlacement } from '../../src/acquire/plan.js';
-import { policyNames } from '../../src/acquire/policy.js';
+import { exactPolicyNames } from '../../src/acquire/policies.js';
+import type { PolicyName } from '../../src/acquire/policy.js';
 import { openNull } from '../../src/backend/null/open-null.js';
 import { Pass } from '../../src/backend/pass.js';
 import { Ledger } from '../../src/memory/ledger.js';
@@ -14,14 +15,14 @@ const description = describe(
 );
 const prepared = emptyPrepared(description);
 
-function parts(policy: (typeof policyNames)[number], room = 0) {
+function parts(policy: PolicyName, room = 0) {
   const request = { description, tensor: prepared.tensor, policy, fixed: [], maxRows: 4 };
   const { minimumBytes } = planPlacement({ ...request, budgetBytes: Infinity });
   const placement = planPlacement({ ...request, budgetBytes: minimumBytes + room });
   return { placement, backend: openNull({ activeRows: () => [] }), ledger: new Ledger(), prepared };
 }
 
-test.each(policyNames)(
+test.each(exactPolicyNames)(
   '%s: progress ends at what is resident, closing gives everything back',
   async (policy) => {
     const options = parts(policy, 30_000);

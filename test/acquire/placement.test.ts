@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, describe as group, test } from 'vitest';
 import { type PlacementRequest, planPlacement } from '../../src/acquire/plan.js';
+import { exactPolicyNames } from '../../src/acquire/policies.js';
 import { type PolicyName, policyNames } from '../../src/acquire/policy.js';
 import type { Backend } from '../../src/backend/backend.js';
 import type { LlamaConfig, OptConfig } from '../../src/checkpoint/model-config.js';
@@ -249,7 +250,7 @@ group('what packets cannot serve', () => {
       ),
     };
     const reference = await outputs(description, 'resident', []);
-    for (const policy of policyNames) {
+    for (const policy of exactPolicyNames) {
       const { placement, bytes } = await outputs(description, policy, []);
       expect(bytes.equals(reference.bytes), policy).toBe(true);
       for (const { role, denseReason, paths } of placement.matrices) {

@@ -204,8 +204,8 @@ describe('flags that change the run', () => {
       'resident-sparse',
       'stream',
       'packets',
-      'phase',
-      'phase',
+      'resident-sparse',
+      'resident-sparse',
     ]);
     expect(runs[1]!.bytes.moved['dense-weights']).not.toBe('0');
     expect(runs[2]!.bytes.moved['packet-rows']).not.toBe('0');

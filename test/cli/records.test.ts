@@ -189,9 +189,10 @@ describe('--receipt', () => {
     const envelope = statementOf(at('signed.jsonl'));
     const payload = JSON.parse(Buffer.from(envelope.payload, 'base64').toString('utf8'));
     expect(payload.predicate.requests[0].logitsDigests).toEqual(run.digests.logits);
-    const changed = Buffer.from(JSON.stringify(payload).replace('"phase"', '"packs"'), 'utf8').toString(
-      'base64',
-    );
+    const changed = Buffer.from(
+      JSON.stringify(payload).replace('"resident-sparse"', '"resident"'),
+      'utf8',
+    ).toString('base64');
     writeFileSync(at('changed.jsonl'), `${JSON.stringify({ ...envelope, payload: changed })}\n`);
     expect((await waybill(['verify', at('changed.jsonl'), ...flags])).code).toBe(6);
     expect((await waybill(['verify', at('signed.jsonl'), '--model', gated])).code).toBe(6);

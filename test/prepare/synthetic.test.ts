@@ -3,10 +3,12 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { normalCumulative } from '../../src/base/normal.js';
 import { openCheckpoint } from '../../src/checkpoint/checkpoint.js';
 import { digestSourceFiles, sourceDigest } from '../../src/checkpoint/source-digest.js';
 import { makeCheckpoint, syntheticSourceDigest } from '../../src/checkpoint/synthetic.js';
 import { syntheticShapes, syntheticTensors } from '../../src/checkpoint/synthetic-opt.js';
+import { mean, zipfThresholds } from '../../src/checkpoint/synthetic-popularity.js';
 import { referenceForward } from './opt-reference.js';
 
 let root: string;
@@ -143,4 +145,73 @@ test('a folder with files, and options that make no model, are refused', async (
       code,
     });
   }
+});
+
+describe('popularity by Zipf', () => {
+  test('thresholds are passed with probability c / rank, at most .98, the wanted share on average', () => {
+    for (const [neurons, active, exponent] of [
+      [10_240, 0.034, 1],
+      [1024, 0.1, 1.3],
+      [300, 0.02, 0],
+    ] as const) {
+      const passed = zipfThresholds(neurons, active, exponent).map((at) => 1 - normalCumulative(at));
+      expect(mean(passed)).toBeCloseTo(active, 5);
+      expect(Math.max(...passed)).toBeLessThan(0.9801);
+      const last = passed.at(-1)! * neurons ** exponent;
+      passed.forEach((share, rank) => {
+        if (share < 0.97) expect(share * (rank + 1) ** exponent).toBeCloseTo(last, 1);
+      });
+    }
+  });
+
+  test('a real forward pass shows the active share and about half in common with the token before', async () => {
+    const directory = join(root, 'zipf');
+    const popularity = { kind: 'zipf', exponent: 1 } as const;
+    const made = {
+      shape: small,
+      active: 0.034,
+      seed: 5,
+      type: 'f16',
+      popularity,
+      positionShare: 0.55,
+    } as const;
+    await makeCheckpoint({ directory, ...made });
+    const tokens = Array.from({ length: 32 }, (_, position) => (position * 131 + 7) % small.vocabulary);
+    const { active } = await referenceForward(directory, tokens);
+    let [uses, repeats, most] = [0, 0, 0];
+    const counts = new Map<string, number>();
+    active.forEach((sets, layer) => {
+      sets.forEach((set, token) => {
+        uses += set.size;
+        for (const neuron of set) {
+          if (token > 0 && sets[token - 1]!.has(neuron)) repeats += 1;
+          const count = (counts.get(`${layer} ${neuron}`) ?? 0) + 1;
+          counts.set(`${layer} ${neuron}`, count);
+          most = Math.max(most, count);
+        }
+      });
+    });
+    const share = uses / (small.layers * tokens.length * small.ffn);
+    expect(share).toBeGreaterThan(0.034 * 0.75);
+    expect(share).toBeLessThan(0.034 * 1.3);
+    expect(repeats / uses).toBeGreaterThan(0.38);
+    expect(repeats / uses).toBeLessThan(0.62);
+    expect(most).toBeGreaterThan(28); // the most popular are active nearly always
+    const union = counts.size / (small.layers * small.ffn);
+    expect(union).toBeGreaterThan(0.12);
+    expect(union).toBeLessThan(0.3);
+  });
+
+  test('refuses exponents and shares out of range', async () => {
+    const base = {
+      directory: join(root, 'none'),
+      shape: small,
+      active: 0.034,
+      seed: 5,
+      type: 'f16',
+    } as const;
+    const code = (more: object) => makeCheckpoint({ ...base, ...more }).catch((error) => error.code);
+    expect(await code({ positionShare: 1 })).toBe('synthetic-position-share');
+    expect(await code({ popularity: { kind: 'zipf', exponent: -1 } })).toBe('synthetic-popularity');
+  });
 });

@@ -1,4 +1,4 @@
-import { BudgetError, ExecutionError } from '../../base/errors.js';
+import { ExecutionError } from '../../base/errors.js';
 import { transposeTile } from '../../checkpoint/transpose.js';
 import type { BudgetComponent } from '../../memory/budget.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
@@ -6,7 +6,6 @@ import type {
   Backend,
   BackendInfo,
   DeviceRates,
-  DeviceWatch,
   HostTier,
   StoredShape,
   Transfer,
@@ -19,6 +18,7 @@ import { BouncePool } from './bounce-pool.js';
 import { Completion } from './completion.js';
 import type { DeviceFacts } from './device.js';
 import { DeviceMemory } from './device-memory.js';
+import { contextOverheads, SampledWatch } from './device-watch.js';
 import { check, type DriverLibrary, describe, isFatal } from './driver.js';
 import { FileTransfers } from './file-transfers.js';
 import { GraphCache } from './graph-cache.js';
@@ -26,8 +26,9 @@ import { HostMirrors } from './host-mirrors.js';
 import type { KernelModules } from './kernels.js';
 import { type LaunchFacts, largestRowsVariant, type PlanChoices, statusWords } from './launch.js';
 import { Launcher } from './launcher.js';
+import { linkBench } from './link-bench.js';
 import { measureLink } from './measure-link.js';
-import { MemorySampler, type UseReading } from './memory-sampler.js';
+import { MemorySampler } from './memory-sampler.js';
 import { readUse } from './monitor.js';
 import { allocatePinned, type PinnedMemory } from './pinned-memory.js';
 import { attentionScratchRows } from './plan-attention.js';
@@ -42,11 +43,6 @@ const bounceCount = 8;
 /** Read-backs are logits and active sets; larger ones go in parts. */
 const readBackBytes = 1024 * 1024;
 const readBackCount = 64;
-/**
- * Charged for what no call tells: graphs of decode passes, local memory of kernels that are loaded at their first launch,
- * and the rest of the last 2 MiB page of each buffer.
- */
-const graphReserveBytes = 64 * 1024 * 1024;
 
 export interface CudaParts {
   readonly driver: DriverLibrary;
@@ -74,6 +70,7 @@ export class CudaBackend implements Backend {
   readonly addressableBytes: number;
   readonly overheads: readonly BudgetComponent[];
   readonly hostTier: HostTier;
+  readonly deviceWatch: SampledWatch;
   readonly #driver: DriverLibrary;
   readonly #context: bigint;
   readonly #memory: DeviceMemory;
@@ -96,8 +93,6 @@ export class CudaBackend implements Backend {
   /** Submissions that have not ended, the oldest first. */
   readonly #running = new Set<{ readonly ops: readonly PlacedOp[] }>();
   #fatal: ExecutionError | null = null;
-  #exceeded: BudgetError | null = null;
-  readonly #sampler: MemorySampler;
   #closing: Promise<void> | null = null;
 
   constructor(parts: CudaParts) {
@@ -107,13 +102,7 @@ export class CudaBackend implements Backend {
     this.device = device;
     this.info = Object.freeze(info);
     this.addressableBytes = device.totalBytes;
-    this.overheads =
-      contextBytes === null
-        ? []
-        : [
-            { label: 'cuda context and kernels', cause: 'runtime', bytes: contextBytes },
-            { label: 'cuda graphs and page rounding', cause: 'runtime', bytes: graphReserveBytes },
-          ];
+    this.overheads = contextOverheads(contextBytes);
     this.#computing = this.#stream();
     this.#copying = this.#stream();
     this.#memory = new DeviceMemory(driver, this.#computing);
@@ -148,32 +137,17 @@ export class CudaBackend implements Backend {
       measureLink: (rowBytes) => this.#measureLink(rowBytes),
     };
     // Last: it counts as open from here on, and nothing that can fail comes behind.
-    this.#sampler = new MemorySampler(
-      device.pciBusId,
-      readUse(device.pciBusId, parts.baselineBytes ?? null, () => this.#memory.usage.deviceBytes),
+    this.deviceWatch = new SampledWatch(
+      device.index,
+      new MemorySampler(
+        device.pciBusId,
+        readUse(device.pciBusId, parts.baselineBytes ?? null, () => this.#memory.usage.deviceBytes),
+      ),
+      () => {
+        const { deviceBytes, devicePeakBytes, pinnedBytes } = this.usage;
+        return { allocatedBytes: deviceBytes, allocatedPeakBytes: devicePeakBytes, pinnedBytes };
+      },
     );
-  }
-
-  /** Samples are compared with the limit in the order in which they come; the first above it fails what follows. */
-  get deviceWatch(): DeviceWatch {
-    const sampler = this.#sampler;
-    const { deviceBytes, devicePeakBytes, pinnedBytes } = this.usage;
-    return {
-      start: (limitBytes) =>
-        sampler.start(limitBytes, (bytes, source) => {
-          this.#exceeded ??= deviceBudgetError(this.device.index, bytes, limitBytes, source);
-        }),
-      check: async () => {
-        await sampler.sample();
-        if (this.#exceeded !== null) throw this.#exceeded;
-      },
-      use: {
-        allocatedBytes: deviceBytes,
-        allocatedPeakBytes: devicePeakBytes,
-        pinnedBytes,
-        sampled: sampler.use,
-      },
-    };
   }
 
   /** Buffers and pinned memory now; graphs in use and how often one was replayed. */
@@ -285,7 +259,7 @@ export class CudaBackend implements Backend {
   }
 
   close(): Promise<void> {
-    this.#closing ??= Promise.allSettled([...this.#pending, this.#sampler.stop()]).then(() => {
+    this.#closing ??= Promise.allSettled([...this.#pending, this.deviceWatch.stop()]).then(() => {
       this.#enter();
       this.#driver.cuCtxSynchronize();
       this.#graphs?.clear();
@@ -373,34 +347,14 @@ export class CudaBackend implements Backend {
 
   #measureLink(rowBytes: number): Promise<DeviceRates> {
     this.#begin('measure the link of');
-    const hostAddresses = new Map<DeviceBuffer, bigint>();
-    const addressOf = (buffer: DeviceBuffer) => hostAddresses.get(buffer) ?? buffer.address;
-    return measureLink(
-      {
-        allocate: (request) => this.allocate(request),
-        allocateMapped: (request) => {
-          this.#begin('allocate');
-          const { buffer, memory } = this.#memory.allocateMapped(request);
-          hostAddresses.set(buffer, memory.hostAddress);
-          return buffer;
-        },
-        release: (buffer) => this.release(buffer),
-        write: (target, bytes) => this.write(target, bytes),
-        submit: (ops) => this.submit(ops),
-        copy: (target, source, byteLength) => {
-          this.#begin('copy');
-          const code = this.#driver.cuMemcpyAsync(
-            addressOf(target),
-            addressOf(source),
-            byteLength,
-            this.#computing,
-          );
-          check(this.#driver, 'cuMemcpyAsync', code, 'measure the link');
-        },
-        measure: (enqueue) => this.measure(enqueue),
-      },
-      rowBytes,
-    );
+    const parts = {
+      driver: this.#driver,
+      stream: this.#computing,
+      enter: this.#enter,
+      allocateMapped: (request: AllocationRequest) => this.#memory.allocateMapped(request),
+      measure: (enqueue: () => Promise<unknown>) => this.measure(enqueue),
+    };
+    return measureLink(linkBench(this, parts), rowBytes);
   }
 
   #stream(): bigint {
@@ -428,7 +382,7 @@ export class CudaBackend implements Backend {
   #begin(action: string): void {
     if (this.#closing !== null) throw closed(action);
     if (this.#fatal !== null) throw this.#fatal;
-    if (this.#exceeded !== null) throw this.#exceeded;
+    this.deviceWatch.require();
     this.#enter();
   }
 
@@ -441,23 +395,6 @@ export class CudaBackend implements Backend {
     promise.then(done, done);
     return promise;
   }
-}
-
-function deviceBudgetError(
-  index: number,
-  bytes: number,
-  limitBytes: number,
-  source: UseReading['source'],
-): BudgetError {
-  const whose =
-    source === 'process'
-      ? 'this process uses'
-      : 'the device uses more than before by (other processes count, too)';
-  return new BudgetError(
-    'device-budget-exceeded',
-    `Cannot go on with GPU ${index}: ${whose} ${bytes} bytes, the budget is ${limitBytes}`,
-    { device: index, sampledBytes: bytes, budgetBytes: limitBytes, source },
-  );
 }
 
 function closed(action: string): ExecutionError {

@@ -104,7 +104,7 @@ export class RowExpectation {
 
 /**
  * Uncertain neurons for each active one, of a trained OPT of width 1,024 on held-out text (3.5 % active; docs/certificates.md),
- * without directions and with 64. A wider or narrower model has others: `waybill profile --low-bit` counts them.
+ * without directions and with 64. A wider or narrower model has others: `waybill profile --certify` counts them.
  */
 const uncertainPerActive: Readonly<Record<LowBitName, readonly [number, number]>> = {
   int8: [1.35, 1.2],

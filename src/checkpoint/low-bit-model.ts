@@ -145,7 +145,7 @@ export async function lowBitPlan(prepared: PreparedModel, name: string): Promise
   if (manifest === null || manifest.prepared !== prepared.manifestDigest) {
     throw new UsageError(
       'low-bit-missing',
-      `Cannot use the low-bit copies "${name}": the prepared form "${prepared.directory}" has none of that name; want one of ${lowBitNames.join(', ')}, or a name that "waybill profile --low-bit" has written`,
+      `Cannot use the low-bit copies "${name}": the prepared form "${prepared.directory}" has none of that name; want one of ${lowBitNames.join(', ')}, or a name that "waybill profile --certify" has written`,
       { name },
     );
   }

@@ -1,8 +1,17 @@
 import { type ActivationProfile, profileDigest, profileText } from '../acquire/activation-profile.js';
 import { writeFileAtomic } from '../base/atomic-file.js';
+import { lowBitNames } from '../checkpoint/low-bit.js';
 import { ActivationCounter } from '../generate/activation-counter.js';
 import { scoreTokens } from '../generate/score.js';
 import { openModel } from '../generate/session.js';
+import {
+  certificateRequest,
+  certificateText,
+  certificateTotals,
+  chosenCopies,
+  profileCertificates,
+} from './certificate-profile.js';
+import { flags } from './flags.js';
 import { checkOutputs } from './output-files.js';
 import { plainTable } from './plain-table.js';
 import { Progress } from './progress.js';
@@ -15,10 +24,16 @@ import { readText, textCommand, textRows } from './text-command.js';
 export function profileCommand() {
   return textCommand('profile')
     .requiredOption('-o, --output <file>', 'where to write the profile')
+    .option(
+      '--certify <formats>',
+      `count what certificates by these low-bit copies leave undecided, check each, and write the cheapest copies a layer as "${chosenCopies}": ${lowBitNames.join(',')}`,
+    )
+    .addOption(flags.directions())
     .action(async (given) => {
       const terminal = openTerminal(given);
       const progress = new Progress(terminal);
       await checkOutputs({ output: given.output });
+      const certificates = certificateRequest(given.certify, given.directions);
       const text = await readText(given.text, 'profile');
       const { signal, dispose } = interruption();
       const hooks = sessionHooks(terminal, progress, signal, null);
@@ -30,19 +45,44 @@ export function profileCommand() {
         session.observer = counter.observer;
         if (session.tokenizer === null) throw session.tokenizerProblem!;
         const ids = session.tokenizer.encode(text, { addSpecialTokens: false });
-        await scoreTokens(session, ids, {
+        const scoring = (label: string) => ({
           prefixId: prepared.description.config.bosTokenId,
           signal,
-          onProgress: (done, total) => progress.items('profiling', done, total),
+          onProgress: (done: number, total: number) => progress.items(label, done, total),
         });
+        await scoreTokens(session, ids, scoring('profiling'));
         progress.stop();
         const profile = counter.profile(prepared.sourceDigest);
         await writeFileAtomic(given.output, profileText(profile));
         terminal.print(reportOf(profile));
+        const certified =
+          certificates === null
+            ? null
+            : await profileCertificates(
+                session,
+                ids,
+                certificates,
+                (part) => scoreTokens(session, part, scoring('certifying')),
+                {
+                  signal,
+                  onProgress: (done, total) => progress.bytes('preparing low-bit copies', done, total),
+                },
+              );
+        progress.stop();
+        if (certified !== null) terminal.print(`\n${certificateText(certified)}\n`);
         if (terminal.json) {
           const { checkpoint, tokens, coverage } = profile;
           const output = given.output;
-          terminal.printJson({ output, digest: profileDigest(profile), checkpoint, tokens, coverage });
+          terminal.printJson({
+            output,
+            digest: profileDigest(profile),
+            checkpoint,
+            tokens,
+            coverage,
+            ...(certified === null
+              ? {}
+              : { certificates: certified.counts, totals: certificateTotals(certified.counts) }),
+          });
         }
       } finally {
         progress.stop();

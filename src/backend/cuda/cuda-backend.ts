@@ -143,10 +143,7 @@ export class CudaBackend implements Backend {
         device.pciBusId,
         readUse(device.pciBusId, parts.baselineBytes ?? null, () => this.#memory.usage.deviceBytes),
       ),
-      () => {
-        const { deviceBytes, devicePeakBytes, pinnedBytes } = this.usage;
-        return { allocatedBytes: deviceBytes, allocatedPeakBytes: devicePeakBytes, pinnedBytes };
-      },
+      () => this.usage,
     );
   }
 

@@ -18,17 +18,24 @@ export function contextOverheads(contextBytes: number | null): readonly BudgetCo
   ];
 }
 
+/** Bytes of a backend's own buffers. */
+interface BufferUsage {
+  readonly deviceBytes: number;
+  readonly devicePeakBytes: number;
+  readonly pinnedBytes: number;
+}
+
 /** Compares samples with a limit, in the order in which they come; the first above it is told. */
 export class SampledWatch implements DeviceWatch {
   readonly #device: number;
   readonly #sampler: MemorySampler;
-  readonly #allocated: () => Omit<DeviceUse, 'sampled'>;
+  readonly #usage: () => BufferUsage;
   #exceeded: BudgetError | null = null;
 
-  constructor(device: number, sampler: MemorySampler, allocated: () => Omit<DeviceUse, 'sampled'>) {
+  constructor(device: number, sampler: MemorySampler, usage: () => BufferUsage) {
     this.#device = device;
     this.#sampler = sampler;
-    this.#allocated = allocated;
+    this.#usage = usage;
   }
 
   /** Throws what a sample above the limit has led to. */
@@ -48,7 +55,13 @@ export class SampledWatch implements DeviceWatch {
   }
 
   get use(): DeviceUse {
-    return { ...this.#allocated(), sampled: this.#sampler.use };
+    const { deviceBytes, devicePeakBytes, pinnedBytes } = this.#usage();
+    return {
+      allocatedBytes: deviceBytes,
+      allocatedPeakBytes: devicePeakBytes,
+      pinnedBytes,
+      sampled: this.#sampler.use,
+    };
   }
 
   stop(): Promise<void> {

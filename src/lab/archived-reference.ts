@@ -1,12 +1,11 @@
-import { canonicalJson } from '../base/canonical-json.js';
 import { sha256Hex } from '../base/digest.js';
 import { InputError, TamperedError } from '../base/errors.js';
 import { readArchiveFile } from './archive-file.js';
 import { besides } from './arm-session.js';
 import { auditArchive } from './audit.js';
 import type { ArchivedArm, Protocol } from './protocol-schema.js';
-import { allArms } from './protocol-schema.js';
 import type { Manifest, TrialRecord } from './record-format.js';
+import { itemThere, referenceProblem } from './reference-fit.js';
 
 /** Trials of an archive by the item of this protocol that they are of. */
 export type BorrowedTrials = ReadonlyMap<number, TrialRecord>;
@@ -41,17 +40,10 @@ export async function borrowTrials(
     new InputError('reference-does-not-fit', `Cannot compare with the archive "${path}": ${problem}`, {
       path,
     });
-  if (!allArms(theirs).some(({ name }) => name === arm.arm)) throw refuse(`it has no arm "${arm.arm}"`);
+  const problem = referenceProblem(protocol, theirs, arm.arm);
+  if (problem !== null) throw refuse(problem);
   if (part.manifest.variant === 'aa')
     throw refuse('it holds an A/A run, whose arms are not what they are called');
-  const digest = modelDigest(theirs, arm.arm);
-  if (digest !== protocol.model?.sourceDigest)
-    throw refuse(`its arm "${arm.arm}" ran the model ${digest}, want ${protocol.model?.sourceDigest}`);
-  if (theirs.workload.newTokens !== protocol.workload.newTokens) {
-    throw refuse(
-      `its trials have ${theirs.workload.newTokens} new tokens a request, want ${protocol.workload.newTokens}`,
-    );
-  }
   const borrowed = new Map<number, TrialRecord>();
   for (let item = 0; item < items; item++) {
     const there = itemThere(protocol, theirs, item);
@@ -67,23 +59,6 @@ export async function borrowTrials(
     borrowed.set(item, trial);
   }
   return borrowed;
-}
-
-/** Index of the item with the same prompts; both protocols state them, or both name one file by one salted digest. */
-function itemThere(ours: Protocol, theirs: Protocol, item: number): number | null {
-  const [a, b] = [ours.workload.items, theirs.workload.items];
-  if (Array.isArray(a) && Array.isArray(b)) {
-    const wanted = canonicalJson(a[item]);
-    const index = b.findIndex((other) => canonicalJson(other) === wanted);
-    return index < 0 ? null : index;
-  }
-  if (Array.isArray(a) || Array.isArray(b)) return null;
-  return a.saltedSha256 === b.saltedSha256 ? item : null;
-}
-
-function modelDigest(protocol: Protocol, name: string): string | undefined {
-  const arm = allArms(protocol).find((candidate) => candidate.name === name);
-  return (arm?.kind === 'session' ? arm.model?.sourceDigest : undefined) ?? protocol.model?.sourceDigest;
 }
 
 /** What a run records of its borrowed reference. */

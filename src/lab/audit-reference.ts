@@ -6,6 +6,7 @@ import { checkSums } from './archive-layout.js';
 import { type RunPart, readPart } from './archive-part.js';
 import { checkPart } from './audit-part.js';
 import type { TrialRecord } from './record-format.js';
+import { itemThere, referenceProblem } from './reference-fit.js';
 
 /** Records of a part that say that they are copies of an archive's. */
 export function borrowedRecords({ records }: RunPart): TrialRecord[] {
@@ -31,6 +32,14 @@ export async function checkReferences(
       const source = opened.get(archiveSha256) ?? (await open(bytes, archiveSha256));
       opened.set(archiveSha256, source);
       const original = source.records[sequence - 1];
+      const problem = fitProblem(part, source, record);
+      if (problem !== null) {
+        throw new TamperedError(
+          'archive-reference-differs',
+          `Checking the reference failed: the archive ${archiveSha256} is none for record ${record.sequence}: ${problem}`,
+          { archiveSha256, record: sequence },
+        );
+      }
       if (original === undefined || canonicalJson(original) !== canonicalJson(asThere(record, original))) {
         throw new TamperedError(
           'archive-reference-differs',
@@ -42,6 +51,16 @@ export async function checkReferences(
     }
   }
   return compared;
+}
+
+/** Why trials of the archive can be no reference of the run, or null. */
+function fitProblem(part: RunPart, source: RunPart, { slot, borrowed }: TrialRecord): string | null {
+  const [ours, theirs] = [part.protocol.protocol, source.protocol.protocol];
+  if (source.manifest.variant === 'aa') return 'it holds an A/A run, whose arms are not what they are called';
+  const problem = referenceProblem(ours, theirs, borrowed!.slot.arm);
+  if (problem !== null) return problem;
+  const there = itemThere(ours, theirs, slot.item);
+  return there === borrowed!.slot.item ? null : `its item ${borrowed!.slot.item + 1} has other prompts`;
 }
 
 /** The record as it must lie in the archive. */

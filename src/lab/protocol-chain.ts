@@ -77,6 +77,9 @@ export function checkProtocolChain(file: ProtocolFile, earlier: readonly Protoco
     if (wanted === undefined)
       throw refuse(`"${link.name}" is there, and protocol ${index} supersedes nothing`);
     if (link.digest !== wanted) throw refuse(`"${link.name}" was frozen as ${link.digest}, want ${wanted}`);
+    const later = index === 0 ? file : earlier[index - 1]!;
+    if (Date.parse(link.protocol.frozen!.at) > Date.parse(later.protocol.frozen?.at ?? ''))
+      throw refuse(`"${link.name}" was frozen at ${link.protocol.frozen!.at}, after what supersedes it`);
     wanted = link.protocol.supersedes?.digest;
   }
   if (wanted !== undefined) throw refuse(`the protocol that was frozen as ${wanted} is missing`);

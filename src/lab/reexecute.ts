@@ -1,10 +1,13 @@
 import { basename, dirname } from 'node:path';
+import { isExact } from '../acquire/policies.js';
+import type { PolicyName } from '../acquire/policy.js';
 import { SetupError, TamperedError } from '../base/errors.js';
 import { uniform } from '../base/philox.js';
 import { openModel, type Session } from '../generate/session.js';
 import type { RunPart } from './archive-part.js';
 import { allArms, type Protocol, type SessionArm } from './protocol-schema.js';
 import type { TrialRecord } from './record-format.js';
+import { modelDigest } from './reference-fit.js';
 import { type Items, readItems } from './workload.js';
 
 /**
@@ -75,7 +78,7 @@ export async function reexecuteTrials(part: RunPart, request: ReexecutionRequest
         if (error instanceof TamperedError) return unmeasured(error.message);
         throw error;
       }
-      const key = `${arm.kv} ${arm.contextPositions} ${record.slot.item}`;
+      const key = `${sessionKey(arm)} ${record.slot.item}`;
       const digests = known.get(key) ?? (await generated(session, items[record.slot.item]!, protocol));
       known.set(key, digests);
       const trial = compared(record, digests);
@@ -99,7 +102,9 @@ function eligibleTrials({ protocol: { protocol }, manifest, records }: RunPart):
     // In an A/A run every measured arm runs as the first one
     const arm = manifest.variant === 'aa' && record.slot.phase !== 'reference' ? arms[0] : own;
     const whole = record.requests.every((request) => request.logitsDigests.length === request.newTokens);
-    return arm?.kind === 'session' && whole && record.requests.length > 0 ? [{ record, arm }] : [];
+    if (arm?.kind !== 'session' || !whole || record.requests.length === 0) return [];
+    // An arm with a checkpoint of its own has other logits than the model that is given
+    return modelDigest(protocol, arm.name) === protocol.model?.sourceDigest ? [{ record, arm }] : [];
   });
 }
 
@@ -168,7 +173,16 @@ function summary(trials: readonly ReexecutedTrial[], eligible: number): Reexecut
   };
 }
 
-/** One session a way of keeping the cache; which policy moved the weights changes no bit. */
+/** Which exact policy moved the weights changes no bit; one that computes with other weights must be the same again. */
+function policyOf({ policy }: SessionArm): PolicyName {
+  return isExact(policy) ? 'resident' : policy;
+}
+
+function sessionKey(arm: SessionArm): string {
+  return `${policyOf(arm)} ${arm.kv} ${arm.contextPositions}`;
+}
+
+/** One session a way of computing. */
 class Sessions {
   readonly #model: string;
   readonly #open = new Map<string, Session>();
@@ -177,13 +191,14 @@ class Sessions {
     this.#model = model;
   }
 
-  async of({ kv, contextPositions }: SessionArm): Promise<Session> {
-    const key = `${kv} ${contextPositions}`;
+  async of(arm: SessionArm): Promise<Session> {
+    const { kv, contextPositions } = arm;
+    const key = sessionKey(arm);
     const known = this.#open.get(key);
     if (known !== undefined) return known;
     const session = await openModel({
       model: this.#model,
-      policy: 'resident',
+      policy: policyOf(arm),
       backend: 'cpu',
       kv,
       contextPositions,

@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
+import { zonedTime } from '../base/clock.js';
 import { fileDigest } from '../base/digest.js';
 import { InputError, SetupError, TamperedError } from '../base/errors.js';
 import { failureReason } from '../base/failure-reason.js';
@@ -64,6 +65,13 @@ export async function prepareRun(request: SetupRequest, hooks: SessionHooks = {}
   const subject = programSubject();
   checkProgram(protocol, subject.name);
   checkArmOptions(protocol);
+  if (Date.parse(protocol.frozen!.at) > Date.now()) {
+    throw new SetupError(
+      'frozen-in-the-future',
+      `Cannot run the protocol "${request.protocolPath}": it was frozen at ${protocol.frozen!.at}, and the clock says ${zonedTime(Date.now())}`,
+      { frozenAt: protocol.frozen!.at },
+    );
+  }
   const arms = armsOf(protocol, request.variant);
   const model =
     protocol.model === undefined

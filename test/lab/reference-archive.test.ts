@@ -4,9 +4,13 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { sha256Hex } from '../../src/base/digest.js';
 import { buildArchive, runMembers } from '../../src/lab/archive.js';
 import { writeArchiveFile } from '../../src/lab/archive-file.js';
+import { readPart } from '../../src/lab/archive-part.js';
 import { auditArchive } from '../../src/lab/audit.js';
+import { checkPart } from '../../src/lab/audit-part.js';
+import { checkReferences } from '../../src/lab/audit-reference.js';
 import { parseProtocol } from '../../src/lab/protocol-file.js';
 import type { Protocol } from '../../src/lab/protocol-schema.js';
+import type { TrialRecord } from '../../src/lab/record-format.js';
 import { readRunFolder } from '../../src/lab/run-folder.js';
 import { runProtocol } from '../../src/lab/runner.js';
 import { packedBytes, withTemporaryFolder } from './support/archive-sample.js';
@@ -103,6 +107,27 @@ describe('a reference that an archive holds', () => {
       const { audit } = await auditArchive(bytes, { name: 'f.zip', references: [archiveBytes] });
       expect(audit.broken?.code).toBe('archive-reference-differs');
     });
+  });
+
+  test('of another arm, or of other prompts, is noticed as well', async () => {
+    const { runPath } = await run(borrowing(), 'honest');
+    const part = readPart((await buildArchive(sources(runPath))).members, '');
+    const [copy, ...others] = part.records;
+    if (copy?.kind !== 'trial') throw new Error('the first record is no trial');
+    const withBorrowed = (changes: Partial<NonNullable<TrialRecord['borrowed']>>) => ({
+      ...part,
+      records: [{ ...copy, borrowed: { ...copy.borrowed!, ...changes } }, ...others],
+    });
+    const otherArm = withBorrowed({ slot: { ...copy.borrowed!.slot, arm: 'packets' } });
+    expect(() => checkPart(otherArm)).toThrow('is a copy of a trial of "packets", want "stream"');
+    const otherItem = withBorrowed({ slot: { ...copy.borrowed!.slot, item: 1 } });
+    await expect(checkReferences([otherItem], [archiveBytes])).rejects.toMatchObject({
+      code: 'archive-reference-differs',
+      message: expect.stringContaining('its item 2 has other prompts'),
+    });
+    expect(await checkReferences([part], [archiveBytes])).toBe(1);
+    const live = { ...part, records: [{ ...copy, borrowed: undefined }, ...others] } as never;
+    expect(() => checkPart(live)).toThrow('is not from the archive');
   });
 
   test.each([

@@ -52,6 +52,22 @@ const verdicts = ({ evaluation }: Awaited<ReturnType<typeof run>>) =>
   evaluation.gates.map(({ verdict }) => verdict);
 
 describe('an external command as an arm', () => {
+  test('that waits 20 ms before each answer is found to be slower', async () => {
+    const gate = {
+      name: 'not slower',
+      family: 'runtime',
+      check: 'ratio-at-most',
+      arm: 'changed',
+      against: 'theirs',
+      metric: 'episode-ns',
+      bound: '1.00',
+      confidence: 0.95,
+    } as const;
+    const schedule = { seed: 3, blocks: 10, order: 'balanced', warmUps: 1 } as const;
+    const { evaluation } = await run('late', { schedule, gates: [gate] });
+    expect(evaluation.gates[0]).toMatchObject({ verdict: 'fail', effect: { pairs: 10 } });
+  });
+
   test('is qualified without any model of ours', async () => {
     const result = await run('good');
     expect(verdicts(result)).toEqual(['pass', 'pass', 'pass']);

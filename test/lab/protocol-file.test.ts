@@ -141,6 +141,37 @@ describe('a protocol that would mean nothing is refused', () => {
     expect(parseProtocol(yamlBytes(sampleProtocol(alone)), 'p').protocol.gates).toHaveLength(1);
   });
 
+  test('a bounded start on a GPU after a reference that held the whole model there', () => {
+    const gate = {
+      name: 'bounded',
+      family: 'capacity',
+      check: 'at-most',
+      arm: 'packets',
+      metric: 'peak-device-used-bytes',
+      statistic: 'each',
+      bound: '5033164800',
+    } as const;
+    const gpu = { backend: 'cuda', kernels: 'auto', hostBudget: 'none' } as const;
+    const arms = [sessionArm('packets', { ...gpu, policy: 'packets', budget: '4800MiB' })];
+    const whole = sessionArm('whole', { ...gpu, policy: 'resident' });
+    const one = { ...schedule, blocks: 1 };
+    const first = refuse({ arms, gates: [gate], schedule: one, reference: { arm: whole, when: 'first' } });
+    expect(first.code).toBe('start-order');
+    expect(first.message).toContain('arm "whole" may hold more in the same process before "packets" does');
+    const accepted: Partial<Protocol>[] = [
+      { reference: { arm: whole, when: 'last' } },
+      {
+        reference: { arm: whole, when: 'first' },
+        isolation: 'process-per-trial',
+        schedule: { ...one, warmUps: 0 },
+      },
+    ];
+    for (const changes of accepted) {
+      const protocol = sampleProtocol({ arms, gates: [gate], schedule: one, ...changes });
+      expect(parseProtocol(yamlBytes(protocol), 'p').protocol.gates).toHaveLength(1);
+    }
+  });
+
   test('an option that an arm needs and does not state, or states without effect', () => {
     const gates = [same!];
     const other = sessionArm('stream');

@@ -1,5 +1,6 @@
 // An arm as somebody else may write it: "tokens" are sums of the prompt, logits digests are made up from them.
-// The first argument says how it behaves: good, drift (one digest differs), bare (no digests), crash, hang, garbage, slow-exit.
+// The first argument says how it behaves: good, drift (one digest differs), bare (no digests), crash, hang, garbage,
+// slow-exit, late (20 ms before each answer).
 import { createHash } from 'node:crypto';
 import { createInterface } from 'node:readline';
 
@@ -21,6 +22,7 @@ for await (const line of createInterface({ input: process.stdin })) {
     continue;
   }
   if (behaviour === 'garbage' && episodes === 2) process.stdout.write('[1, 2\n');
+  if (behaviour === 'late') await new Promise((resolve) => setTimeout(resolve, 20));
   const results = requests.map(({ promptIds }) => {
     const sum = promptIds.reduce((a, b) => a + b, 0);
     const tokenIds = Array.from({ length: newTokens }, (_, index) => sum + index);

@@ -19,8 +19,10 @@ if (process.argv[2] === '--audit') {
   const { audit } = await auditArchive(await readArchiveFile(process.argv[3]), { name: 'load.zip' });
   const seconds = (performance.now() - began) / 1000;
   if (!audit.holds) throw new Error(audit.broken.problem);
+  const { user, system } = process.cpuUsage();
   const megabytes = process.resourceUsage().maxRSS / 1000;
-  console.log(JSON.stringify({ seconds, megabytes, verdict: audit.verdict }));
+  const processorSeconds = (user + system) / 1e6;
+  console.log(JSON.stringify({ seconds, processorSeconds, megabytes, verdict: audit.verdict }));
 } else {
   await measure(Number(process.argv[2] ?? 100));
 }
@@ -38,9 +40,9 @@ async function measure(megabytes) {
     const found = execFileSync(process.execPath, [script, '--audit', join(folder, 'load.zip')], {
       encoding: 'utf8',
     });
-    const { seconds, megabytes: peak, verdict } = JSON.parse(found);
+    const { seconds, processorSeconds, megabytes: peak, verdict } = JSON.parse(found);
     console.log(
-      `${(byteLength / 1e6).toFixed(1)} MB, ${2 * blocks + 1} records: ${seconds.toFixed(1)} s, ${peak.toFixed(0)} MB of memory, verdict ${verdict}; ${cpus().length} processors (${cpus()[0]?.model}), load average ${loadavg()[0].toFixed(1)}`,
+      `${(byteLength / 1e6).toFixed(1)} MB, ${2 * blocks + 1} records: ${seconds.toFixed(1)} s (${processorSeconds.toFixed(1)} s of processor time), ${peak.toFixed(0)} MB of memory, verdict ${verdict}; ${cpus().length} processors (${cpus()[0]?.model}), load average ${loadavg()[0].toFixed(1)}`,
     );
   } finally {
     await rm(folder, { recursive: true, force: true });

@@ -1,6 +1,7 @@
 import { Command } from '@commander-js/extra-typings';
 import { formatByteSize } from '../base/byte-size.js';
 import { resolveModel } from '../checkpoint/hub.js';
+import { lowBitPlan, openLowBit } from '../checkpoint/low-bit-model.js';
 import { openOrPrepare } from '../checkpoint/open-or-prepare.js';
 import { prepareLabels } from '../generate/session.js';
 import { flags } from './flags.js';
@@ -15,6 +16,7 @@ export function prepareCommand() {
     .addOption(flags.revision())
     .addOption(flags.prepared())
     .option('--verify', 'hash every source file and every prepared tensor')
+    .addOption(flags.lowBit())
     .addOption(flags.json())
     .addOption(flags.quiet())
     .action(async (given) => {
@@ -36,12 +38,28 @@ export function prepareCommand() {
           onWait: ({ pid }) =>
             terminal.note(`note: waiting for process ${pid}, which prepares the same checkpoint`),
         });
+        const waiting = ({ pid }: { readonly pid: number }) =>
+          terminal.note(`note: waiting for process ${pid}, which prepares the same low-bit copies`);
+        const lowBit =
+          given.lowBit === undefined
+            ? null
+            : await openLowBit(prepared, await lowBitPlan(prepared, given.lowBit), {
+                verify: given.verify,
+                signal,
+                onProgress: (done, total) => progress.bytes('preparing low-bit copies', done, total),
+                onWait: waiting,
+              });
         progress.stop();
         for (const note of notes) terminal.note(`note: ${note}`);
         const { byteLength } = prepared.weightsFile;
         terminal.print(
           `${preparedNow ? 'prepared' : 'was prepared'}: ${prepared.directory} (${formatByteSize(byteLength)}, manifest ${prepared.manifestDigest})\n`,
         );
+        if (lowBit !== null) {
+          terminal.print(
+            `low-bit copies "${lowBit.plan.name}": ${lowBit.writtenNow ? 'written' : 'were there'} (${lowBit.plan.choices.size} matrices, ${formatByteSize(lowBit.byteLength)} with their rows, manifest ${lowBit.manifestDigest})\n`,
+          );
+        }
         if (terminal.json) {
           terminal.printJson({
             directory: prepared.directory,
@@ -50,8 +68,19 @@ export function prepareCommand() {
             manifestDigest: prepared.manifestDigest,
             sourceDigest: prepared.sourceDigest,
             notes,
+            ...(lowBit === null
+              ? {}
+              : {
+                  lowBit: {
+                    name: lowBit.plan.name,
+                    writtenNow: lowBit.writtenNow,
+                    byteLength: BigInt(lowBit.byteLength),
+                    manifestDigest: lowBit.manifestDigest,
+                  },
+                }),
           });
         }
+        await lowBit?.close();
         await prepared.close();
       } finally {
         progress.stop();

@@ -12,7 +12,14 @@ rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
 const project = {
   extends: '../../tsconfig.json',
-  compilerOptions: { noEmit: false, rootDir: '../..', outDir: '.', noUnusedLocals: false },
+  compilerOptions: {
+    noEmit: false,
+    incremental: false,
+    tsBuildInfoFile: null,
+    rootDir: '../..',
+    outDir: '.',
+    noUnusedLocals: false,
+  },
   files: ['../../test/cuda/main.ts', '../../test/cuda/report.ts'],
   include: [],
 };

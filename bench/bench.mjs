@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
-const names = ['kernels', 'wasm-kernels', 'acquire'];
+const names = ['kernels', 'wasm-kernels', 'acquire', 'planner', 'policies'];
 const given = process.argv.slice(2);
 const firstFlag = given.findIndex((word) => word.startsWith('-'));
 const chosen = firstFlag < 0 ? given : given.slice(0, firstFlag);

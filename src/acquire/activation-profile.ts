@@ -3,6 +3,7 @@ import { canonicalJson } from '../base/canonical-json.js';
 import { sha256Hex } from '../base/digest.js';
 import { InputError } from '../base/errors.js';
 import { parseJson } from '../base/json.js';
+import { guessFeatures, type RecordedGuesser, recordedLength } from './guess-table.js';
 
 export const profileFormat = 'waybill-activation-profile';
 export const profileVersion = 1;
@@ -31,6 +32,13 @@ export const activationProfileSchema = z.strictObject({
     .min(1),
   /** The `rows` rows used most account for `uses` uses. */
   coverage: z.array(z.strictObject({ rows: count, uses: count })),
+  /** Where it was asked for: tables that guess rows from a layer's input. */
+  guesser: z
+    .strictObject({
+      features: z.literal(guessFeatures),
+      tables: z.array(z.strictObject({ id: z.string(), weights: z.base64() })),
+    })
+    .optional(),
 });
 export type ActivationProfile = z.infer<typeof activationProfileSchema>;
 export type ProfiledMatrix = ActivationProfile['matrices'][number];
@@ -43,6 +51,7 @@ export function makeProfile(
   checkpoint: string,
   tokens: number,
   matrices: readonly ProfiledMatrix[],
+  guesser?: RecordedGuesser,
 ): ActivationProfile {
   return {
     format: profileFormat,
@@ -51,6 +60,9 @@ export function makeProfile(
     tokens,
     matrices: [...matrices],
     coverage: coverageCurve(matrices),
+    ...(guesser === undefined
+      ? {}
+      : { guesser: { features: guessFeatures, tables: guesser.tables.map((table) => ({ ...table })) } }),
   };
 }
 
@@ -99,6 +111,11 @@ export function parseProfile(source: string | Uint8Array, name: string): Activat
     }
     const uses = counts.reduce((sum, value) => sum + value, 0);
     if (repeats > uses) throw refuse(`"${id}" has ${repeats} repeats in ${uses} uses`);
+  }
+  for (const { id, weights } of profile.guesser?.tables ?? []) {
+    const neurons = profile.matrices.find((matrix) => matrix.id === id)?.counts.length;
+    if (neurons !== undefined && weights.length === recordedLength(neurons)) continue;
+    throw refuse(`the guess table of "${id}" is not one of its ${neurons ?? 0} neurons`);
   }
   const curve = coverageCurve(profile.matrices);
   if (canonicalJson(curve) !== canonicalJson(profile.coverage)) {

@@ -1,5 +1,6 @@
 import { roundedInputLayout } from '../checkpoint/low-bit-layout.js';
 import { type BudgetComponent, componentBytes } from '../memory/budget.js';
+import { guessTableBytes } from './guess-table.js';
 import { hotIndexBytes } from './hot-rows.js';
 import { largestPieceBytes } from './pieces.js';
 import type { RowArena, StagingPlan, TablePath } from './placement.js';
@@ -39,6 +40,8 @@ export interface ArrangeRequest {
   readonly fixed: readonly BudgetComponent[];
   readonly maxRows: number;
   readonly keepRows: boolean;
+  /** Rows are guessed by tables of a profile. */
+  readonly guesses?: boolean;
   /** Set where the row path is `retained`. */
   readonly retention: Retention | null;
   /** Set where the retention is a hot set. */
@@ -199,6 +202,10 @@ function build(
   if (staging !== null) add('staging', 'staging', staging.slots * staging.slotBytes);
   const fed = survey.matrices.filter((matrix) => matrix.treatment === 'packets' && !resident.has(matrix));
   const { arenas, arenaOf } = planArenas(fed, policy, choice, keptRows);
+  const tables = fed.reduce((sum, { rows }) => sum + guessTableBytes(rows, 0), 0);
+  if (request.guesses === true && fed.length > 0) {
+    add('guess tables', 'indices', tables + guessTableBytes(0, survey.hiddenSize));
+  }
   for (const { label, cause, bytes } of rowComponents(fed, arenas, keptRows, policy, retention)) {
     add(label, cause, bytes);
   }

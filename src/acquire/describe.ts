@@ -48,6 +48,7 @@ export function describePlacement(
     moved,
     retention: plannedRetention(arranging),
     forecast: rowPathOf(policy) === 'forecast' ? (request.forecast ?? 'early') : null,
+    ...(arranging.guesses === true ? { guesser: profileDigest(request.profile!) } : {}),
     ...(request.streamLayout === 'strided' ? { streamLayout: 'strided' } : {}),
     notes: placementNotes(arranging, arrangement),
     predictedMsPerToken,

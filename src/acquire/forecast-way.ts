@@ -1,7 +1,8 @@
 import type { MoveCause } from '../memory/causes.js';
+import type { GuessProjection, GuessTable } from './guess-table.js';
 import { planRounds, type Round, type RoundPlan, runsOf } from './rounds.js';
 import { type RowPlace, type RowReader, regionsOf } from './row-reader.js';
-import type { RowWay } from './row-way.js';
+import type { LayerInput, RowWay } from './row-way.js';
 import type { PassKind } from './weight-source.js';
 
 /**
@@ -10,6 +11,21 @@ import type { PassKind } from './weight-source.js';
  */
 export const forecastTimings = ['early', 'late'] as const;
 export type ForecastTiming = (typeof forecastTimings)[number];
+
+/**
+ * `previous`: the active set of the pass before. `residual`: what a learned table makes of the layer's input, which the
+ * residual of the layer before decides.
+ */
+export const guessers = ['previous', 'residual'] as const;
+export type Guesser = (typeof guessers)[number];
+
+/** A guesser that looks at a layer's input. */
+export interface ResidualGuesser {
+  readonly projection: GuessProjection;
+  readonly table: GuessTable;
+  /** Rows to guess, as far as the room goes. */
+  readonly rows: number;
+}
 
 /** Where guessed rows land. */
 export interface GuessRoom {
@@ -23,8 +39,8 @@ interface Guess {
 }
 
 /**
- * Guesses that the active set of a token is that of the pass before, as far as the room goes, lowest neurons first.
- * Only decode passes guess. What the guess has not is read on demand, what it has too much was read for nothing.
+ * Guesses that the active set of a token is that of the pass before, as far as the room goes, lowest neurons first; or, with a
+ * residual guesser, the likeliest neurons by the layer's input. Only decode passes guess. What the guess has not is read on demand, what it has too much was read for nothing.
  */
 export class ForecastWay implements RowWay {
   readonly heldRows = 0;
@@ -33,8 +49,9 @@ export class ForecastWay implements RowWay {
   readonly #packetRows: number;
   readonly #room: GuessRoom;
   readonly #timing: ForecastTiming;
-  readonly #before: Uint32Array; // active set of the pass before, cut to the room
+  readonly #before: Uint32Array; // what is guessed next, cut to the room
   #beforeCount = 0;
+  readonly #residual: ResidualGuesser | null;
   #guess: Guess | null = null;
 
   constructor(
@@ -43,7 +60,9 @@ export class ForecastWay implements RowWay {
     packetRows: number,
     room: GuessRoom,
     timing: ForecastTiming,
+    residual: ResidualGuesser | null = null,
   ) {
+    this.#residual = residual;
     this.#reader = reader;
     this.#place = place;
     this.#packetRows = packetRows;
@@ -52,7 +71,12 @@ export class ForecastWay implements RowWay {
     this.#before = new Uint32Array(room.rows);
   }
 
-  enterLayer(kind: PassKind): void {
+  readsInput(kind: PassKind): boolean {
+    return this.#residual !== null && kind === 'decode';
+  }
+
+  enterLayer(kind: PassKind, input: LayerInput | null): void {
+    if (this.#residual !== null && input !== null) this.#foresee(this.#residual, input);
     if (this.#timing === 'early' && kind === 'decode') this.#issue();
   }
 
@@ -75,8 +99,10 @@ export class ForecastWay implements RowWay {
     this.#charge('forecast-wasted', neurons.length - plan.keptHits);
     this.#place.counters.guessedUsed += plan.keptHits;
     this.#place.counters.guessedWasted += neurons.length - plan.keptHits;
-    this.#beforeCount = Math.min(active.length, this.#room.rows);
-    this.#before.set(active.subarray(0, this.#beforeCount));
+    if (this.#residual === null) {
+      this.#beforeCount = Math.min(active.length, this.#room.rows);
+      this.#before.set(active.subarray(0, this.#beforeCount));
+    } else this.#beforeCount = 0;
     return { ...plan, keptHits: 0 };
   }
 
@@ -91,6 +117,13 @@ export class ForecastWay implements RowWay {
     await guess.landing.catch(() => {}); // the pass has failed for this or for another reason
     this.#charge('forecast-wasted', guess.neurons.length);
     this.#place.counters.guessedWasted += guess.neurons.length;
+  }
+
+  #foresee({ projection, table, rows }: ResidualGuesser, input: LayerInput): void {
+    const features = input.rows.map((row) => projection.features(row));
+    const guessed = table.guess(features, Math.min(rows * features.length, this.#room.rows));
+    this.#beforeCount = guessed.length;
+    this.#before.set(guessed);
   }
 
   #issue(): void {

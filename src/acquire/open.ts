@@ -404,6 +404,8 @@ class Opening {
       retention,
       profile: profile ?? null,
       forecast,
+      guesser: placement.guesser ?? null,
+      inputWidth: this.#options.prepared.description.config.hiddenSize,
       fed: matrices.filter(({ arena }) => arena !== null),
     });
   }

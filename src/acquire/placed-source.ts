@@ -129,7 +129,8 @@ export class PlacedSource implements OpenedWeightSource {
 
   async linear(pass: Pass, request: LinearRequest): Promise<void> {
     const matrix = this.#matrix(request.id);
-    this.#parts.feed?.enterLayer(matrix.description.layer);
+    const { layer, inputs } = matrix.description;
+    await this.#parts.feed?.enterLayer(pass, layer, request, inputs);
     if (matrix.certificate === undefined || this.#kind === 'prefill') {
       await this.#dense(pass, matrix, request);
       return;

@@ -134,6 +134,8 @@ export interface Placement {
   readonly moved: MovedPerToken;
   readonly retention: PlannedRetention | null;
   readonly forecast: ForecastTiming | null;
+  /** Digest of the activation profile whose tables guess; absent where the pass before does. */
+  readonly guesser?: string;
   /** Set where second projections come strided, else absent. */
   readonly streamLayout?: 'strided';
   /** Why the policy cannot help here, and what is done instead. */

@@ -13,7 +13,7 @@ import {
 } from './arrangement.js';
 import { describePlacement } from './describe.js';
 import { activityOf, RowExpectation } from './expected-rows.js';
-import type { ForecastTiming } from './forecast-way.js';
+import type { ForecastTiming, Guesser } from './forecast-way.js';
 import { expectedBytes } from './moved-bytes.js';
 import type { LinkRates, Placement } from './placement.js';
 import { policies } from './policies.js';
@@ -40,6 +40,8 @@ export interface PlacementRequest {
   readonly retain?: Retention;
   /** When policy `forecast` fetches its guesses; early where nothing is said. */
   readonly forecast?: ForecastTiming;
+  /** What policy `forecast` guesses from; `residual` needs the tables of a profile. */
+  readonly guesser?: Guesser;
   /**
    * Of policy `stream` with a host tier: `strided` keeps second projections on the host as the checkpoint stores them, outputs
    * first, so that a block of neurons is a short run out of every output's row, gathered on the way.
@@ -98,7 +100,9 @@ export function planPlacement(request: PlacementRequest): Placement {
     retention,
     ranking,
     hostTier,
+    guesses: path === 'forecast' && request.guesser === 'residual',
   };
+  if (arranging.guesses === true) requireGuessTables(request, fed);
   const choices = listChoices(survey.matrices, policy, mayHoldAll);
   const smallest = smallestArrangement(arranging, choices);
   if (smallest.totalBytes > budgetBytes) throw tooSmall(request, smallest);
@@ -130,6 +134,16 @@ function requireStriding({ policy, hostTier }: PlacementRequest): void {
 /** What a request has of low-bit copies, or the default ones. */
 export function lowBitOf({ description, tensor, lowBit }: PlacementRequest): LowBitPlan {
   return lowBit ?? uniformLowBit(description, (id) => tensor(id).finite, defaultLowBit);
+}
+
+function requireGuessTables({ profile }: PlacementRequest, fed: readonly SurveyedMatrix[]): void {
+  const known = new Set(profile?.guesser?.tables.map(({ id }) => id));
+  const missing = fed.find(({ description }) => !known.has(description.id));
+  if (missing === undefined && profile !== undefined) return;
+  throw new UsageError(
+    'no-guess-tables',
+    `Cannot guess rows from the residual: ${profile === undefined ? 'there is no activation profile' : `the activation profile has no table for "${missing!.description.id}"`}, want a --profile made with --learn-guesser`,
+  );
 }
 
 /** Every combination worth trying; small, because matrices of a model share few sizes. */

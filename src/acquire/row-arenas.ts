@@ -9,7 +9,7 @@ import { packetIndexBytes } from './staged-way.js';
 import type { SurveyedMatrix } from './survey.js';
 
 /** Bytes of JavaScript memory: reserved, not allocated. */
-export const reservedLabels = ['kept-row index', 'retention index', 'guess lists'] as const;
+export const reservedLabels = ['kept-row index', 'retention index', 'guess lists', 'guess tables'] as const;
 
 /** One arena for each width and type of rows. */
 export function planArenas(

@@ -6,7 +6,7 @@ import type { Ledger } from '../memory/ledger.js';
 import { type BoundMatrix, matrixOperand } from './bound-matrix.js';
 import type { Round } from './rounds.js';
 import type { RowPlace, RowReader } from './row-reader.js';
-import type { RowWay } from './row-way.js';
+import type { LayerInput, RowWay } from './row-way.js';
 import type { LinearRequest, PassKind } from './weight-source.js';
 
 /** A matrix whose rows are moved alone: where they go, and how they come. */
@@ -52,12 +52,27 @@ export class RowFeed {
   }
 
   /** Tells a layer's matrices, once a pass, that it comes to them. */
-  enterLayer(layer: number | null): void {
+  async enterLayer(pass: Pass, layer: number | null, request: LinearRequest, width: number): Promise<void> {
     if (layer === this.#layer) return;
     this.#layer = layer;
-    for (const { description, way } of this.#parts.matrices) {
-      if (description.layer === layer) way.enterLayer(this.#kind);
-    }
+    const ways = this.#parts.matrices.filter((matrix) => matrix.description.layer === layer);
+    const reads = ways.some(({ way }) => way.readsInput?.(this.#kind) === true);
+    const input = reads ? await this.#readInput(pass, request, width) : null;
+    for (const { way } of ways) way.enterLayer(this.#kind, input);
+  }
+
+  async #readInput(pass: Pass, { id, x, rows }: LinearRequest, width: number): Promise<LayerInput> {
+    await pass.flush();
+    const bytes = await pass.backend.read(subspan(x, 0, rows * width * 4));
+    this.#parts.ledger.move('active-set-readback', bytes.byteLength, rows, {
+      layer: this.#layer,
+      id,
+      regions: 1,
+    });
+    const values = new Float32Array(bytes.slice().buffer);
+    return {
+      rows: Array.from({ length: rows }, (_, row) => values.subarray(row * width, (row + 1) * width)),
+    };
   }
 
   /** After a failed pass, once no op runs. */

@@ -44,6 +44,8 @@ export interface SurveyedMatrix {
 
 export interface Survey {
   readonly matrices: readonly SurveyedMatrix[];
+  /** Width of a layer's input. */
+  readonly hiddenSize: number;
   readonly vectorBytes: number;
   readonly positionTable: TableDescription | null;
   readonly tokenTable: TableDescription;
@@ -85,6 +87,7 @@ export function surveyModel(
   if (tokenTable === undefined) throw new RangeError('Cannot plan a model without a token table');
   return {
     matrices,
+    hiddenSize: description.config.hiddenSize,
     vectorBytes: description.vectors.reduce((sum, { width }) => sum + paddedVectorBytes(width), 0),
     positionTable: description.tables.find((table) => table.id === 'position-embedding') ?? null,
     tokenTable,

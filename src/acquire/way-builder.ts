@@ -4,7 +4,8 @@ import type { MatrixDescription } from '../checkpoint/model-description.js';
 import type { Span } from '../memory/buffers.js';
 import { type ActivationProfile, byUse, profileDigest } from './activation-profile.js';
 import type { BoundMatrix } from './bound-matrix.js';
-import { type ForecastTiming, ForecastWay } from './forecast-way.js';
+import { type ForecastTiming, ForecastWay, type ResidualGuesser } from './forecast-way.js';
+import { GuessProjection, GuessTable } from './guess-table.js';
 import { HotRows } from './hot-rows.js';
 import { KeptRows } from './kept-rows.js';
 import { LruRows } from './lru-rows.js';
@@ -34,6 +35,10 @@ export interface WayBuilderParts {
   readonly retention: PlannedRetention | null;
   readonly profile: ActivationProfile | null;
   readonly forecast: ForecastTiming | null;
+  /** Digest of the profile whose tables guess; null: the pass before does. */
+  readonly guesser: string | null;
+  /** Of a layer's input. */
+  readonly inputWidth: number;
   /** The matrices whose rows are moved alone. */
   readonly fed: readonly PlacedMatrix[];
 }
@@ -42,6 +47,7 @@ export interface WayBuilderParts {
 export class WayBuilder {
   readonly loads: Load[] = [];
   readonly #parts: WayBuilderParts;
+  #projection: GuessProjection | null = null;
   readonly #nextKept: number[];
   readonly #guessesOf = new Map<string, number>(); // rooms taken, by arena and layer
 
@@ -76,11 +82,28 @@ export class WayBuilder {
         return new StagedWay(backend, reader, place, packet!);
       case 'forecast': {
         const room = { firstSlot: this.#guessSlot(bound, plan), rows: plan.guessRows };
-        return new ForecastWay(reader, place, packetRows, room, forecast!);
+        return new ForecastWay(reader, place, packetRows, room, forecast!, this.#residual(bound));
       }
       case undefined:
         throw new DefectError(`Cannot feed "${bound.description.id}": its rows are not moved alone`);
     }
+  }
+
+  #residual({ description }: BoundMatrix): ResidualGuesser | null {
+    const { guesser, profile, inputWidth } = this.#parts;
+    if (guesser === null) return null;
+    const recorded = profile?.guesser?.tables.find(({ id }) => id === description.id);
+    if (recorded === undefined || profile === null || profileDigest(profile) !== guesser) {
+      throw new DefectError('Cannot guess rows: the activation profile is not the one that was planned by');
+    }
+    const counts = profile.matrices.find(({ id }) => id === description.id)!.counts;
+    const uses = counts.reduce((sum, count) => sum + count, 0);
+    this.#projection ??= new GuessProjection(inputWidth);
+    return {
+      projection: this.#projection,
+      table: new GuessTable(recorded.weights),
+      rows: Math.ceil(uses / profile.tokens),
+    };
   }
 
   /** Places from one pass to the next; null where none were planned. */

@@ -1,5 +1,5 @@
 import { Option } from '@commander-js/extra-typings';
-import { forecastTimings } from '../acquire/forecast-way.js';
+import { forecastTimings, guessers } from '../acquire/forecast-way.js';
 import { streamLayouts } from '../acquire/plan.js';
 import { policyNames } from '../acquire/policy.js';
 import { retainForms } from '../acquire/retain-rows.js';
@@ -83,6 +83,11 @@ export const flags = {
       '--low-bit <format>',
       `low-bit copies that policy "certified" proves neurons inactive with: ${lowBitNames.join(', ')}, or a name that "waybill profile" wrote (default: ${defaultLowBit})`,
     ),
+  certify: () =>
+    new Option(
+      '--certify <formats>',
+      `count what certificates by these low-bit copies leave undecided, check each, and write the cheapest copies a layer as "profiled": ${lowBitNames.join(',')}`,
+    ),
   directions: () =>
     new Option(
       '--directions <n>',
@@ -93,6 +98,11 @@ export const flags = {
       '--stream-layout <name>',
       'how policy "stream" finds second projections on the host: packed, strided (a control, with a GPU)',
     ).argParser(oneOf('--stream-layout', streamLayouts)),
+  guesser: () =>
+    new Option(
+      '--guesser <name>',
+      'what policy "forecast" guesses from: previous (the token before), residual (tables of a profile)',
+    ).argParser(oneOf('--guesser', guessers)),
   backend: () =>
     new Option('--backend <name>', `where arithmetic happens: ${backendNames.join(', ')}`)
       .argParser(oneOf('--backend', backendNames))

@@ -22,6 +22,7 @@ function command() {
     .addOption(flags.retain())
     .addOption(flags.profile())
     .addOption(flags.forecast())
+    .addOption(flags.guesser())
     .addOption(flags.lowBit())
     .addOption(flags.streamLayout())
     .addOption(flags.backend())

@@ -24,6 +24,7 @@ export function planCommand() {
     .addOption(flags.retain())
     .addOption(flags.profile())
     .addOption(flags.forecast())
+    .addOption(flags.guesser())
     .addOption(flags.lowBit())
     .addOption(flags.streamLayout())
     .addOption(flags.backend())

@@ -1,6 +1,5 @@
 import { type ActivationProfile, profileDigest, profileText } from '../acquire/activation-profile.js';
 import { writeFileAtomic } from '../base/atomic-file.js';
-import { lowBitNames } from '../checkpoint/low-bit.js';
 import { ActivationCounter } from '../generate/activation-counter.js';
 import { scoreTokens } from '../generate/score.js';
 import { openModel } from '../generate/session.js';
@@ -8,7 +7,6 @@ import {
   certificateRequest,
   certificateText,
   certificateTotals,
-  chosenCopies,
   profileCertificates,
 } from './certificate-profile.js';
 import { flags } from './flags.js';
@@ -24,11 +22,9 @@ import { readText, textCommand, textRows } from './text-command.js';
 export function profileCommand() {
   return textCommand('profile')
     .requiredOption('-o, --output <file>', 'where to write the profile')
-    .option(
-      '--certify <formats>',
-      `count what certificates by these low-bit copies leave undecided, check each, and write the cheapest copies a layer as "${chosenCopies}": ${lowBitNames.join(',')}`,
-    )
+    .addOption(flags.certify())
     .addOption(flags.directions())
+    .option('--learn-guesser', 'also learn tables that guess rows from the residual (--guesser residual)')
     .action(async (given) => {
       const terminal = openTerminal(given);
       const progress = new Progress(terminal);
@@ -41,7 +37,7 @@ export function profileCommand() {
       try {
         progress.stop();
         const { prepared } = session.plan;
-        const counter = new ActivationCounter(prepared.description);
+        const counter = new ActivationCounter(prepared.description, given.learnGuesser === true);
         session.observer = counter.observer;
         if (session.tokenizer === null) throw session.tokenizerProblem!;
         const ids = session.tokenizer.encode(text, { addSpecialTokens: false });

@@ -19,7 +19,7 @@ export function scoreCommand() {
       const text = await readText(given.text, 'score');
       const options = { ...sessionOptionsOf(given), logitsRows: textRows };
       // A reference has no use for what only the other policy knows.
-      const { retain: _, forecast: __, streamLayout: ___, ...common } = given;
+      const { retain: _, forecast: __, streamLayout: ___, guesser: ____, ...common } = given;
       const other =
         given.against === undefined
           ? null

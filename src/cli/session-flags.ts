@@ -16,6 +16,7 @@ export interface SessionFlags {
   readonly retain?: string | undefined;
   readonly profile?: string | undefined;
   readonly forecast?: SessionOptions['forecast'] | undefined;
+  readonly guesser?: SessionOptions['guesser'] | undefined;
   readonly lowBit?: SessionOptions['lowBit'] | undefined;
   readonly streamLayout?: SessionOptions['streamLayout'] | undefined;
   readonly backend: SessionOptions['backend'];
@@ -65,6 +66,7 @@ export function sessionOptionsOf(
   const chosen = policyOf(given.policy, policy);
   requireEffect('--retain', given.retain, 'retention', chosen);
   requireEffect('--forecast', given.forecast, 'forecast', chosen);
+  requireEffect('--guesser', given.guesser, 'forecast', chosen);
   requireEffect('--low-bit', given.lowBit ?? undefined, 'certified', chosen);
   return {
     model: given.model,
@@ -75,6 +77,7 @@ export function sessionOptionsOf(
     retain: given.retain ?? null,
     profile: given.profile ?? null,
     ...(given.forecast === undefined ? {} : { forecast: given.forecast }),
+    ...(given.guesser === undefined ? {} : { guesser: given.guesser }),
     ...(given.lowBit === undefined ? {} : { lowBit: given.lowBit }),
     ...(given.streamLayout === undefined ? {} : { streamLayout: given.streamLayout }),
     backend: given.backend,

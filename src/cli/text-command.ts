@@ -18,6 +18,8 @@ export function textCommand(name: string) {
     .addOption(flags.retain())
     .addOption(flags.profile())
     .addOption(flags.forecast())
+    .addOption(flags.lowBit())
+    .addOption(flags.guesser())
     .addOption(flags.streamLayout())
     .addOption(flags.backend())
     .addOption(flags.kernels())

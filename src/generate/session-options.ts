@@ -1,5 +1,5 @@
 import { availableParallelism } from 'node:os';
-import { type ForecastTiming, forecastTimings } from '../acquire/forecast-way.js';
+import { type ForecastTiming, forecastTimings, type Guesser, guessers } from '../acquire/forecast-way.js';
 import type { LinkRates } from '../acquire/placement.js';
 import { type StreamLayout, streamLayouts } from '../acquire/plan.js';
 import { type PolicyName, policyNames } from '../acquire/policy.js';
@@ -45,6 +45,8 @@ export interface SessionOptions {
   readonly profile: string | null;
   /** Of policy `forecast`: when guesses are fetched. */
   readonly forecast: ForecastTiming;
+  /** Of policy `forecast`: what guesses are made from; `residual` needs a profile with tables for it. */
+  readonly guesser: Guesser;
   /** Of policy `certified`: format of its low-bit copies, or the name of copies that a profile wrote; null: the default. */
   readonly lowBit: string | null;
   /** Of policy `stream` on a GPU: `strided` rearranges the checkpoint's own layout on the way (a control). */
@@ -94,6 +96,7 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
     retain: null,
     profile: null,
     forecast: 'early',
+    guesser: 'previous',
     lowBit: null,
     streamLayout: 'packed',
     kv: 'f16',
@@ -128,6 +131,7 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
   oneOf('policy', [...policyNames, 'auto']);
   oneOf('kv', ['f16', 'f32']);
   oneOf('forecast', forecastTimings);
+  oneOf('guesser', guessers);
   oneOf('streamLayout', streamLayouts);
   check(
     'lowBit',

@@ -263,6 +263,7 @@ async function place(
     maxRows: workspace.limits.maxRows,
     hostTier: backend.hostTier !== undefined,
     forecast: options.forecast,
+    guesser: options.guesser,
     streamLayout: options.streamLayout,
     ...(retain === null ? {} : { retain }),
     ...(profile === null ? {} : { profile }),

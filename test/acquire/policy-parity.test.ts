@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, describe as group, test } from 'vitest';
 import { type ActivationProfile, makeProfile } from '../../src/acquire/activation-profile.js';
+import { GuessLearner, guessFeatures } from '../../src/acquire/guess-table.js';
 import type { PlacementRequest } from '../../src/acquire/plan.js';
 import { exactPolicyNames } from '../../src/acquire/policies.js';
 import type { PolicyName } from '../../src/acquire/policy.js';
@@ -51,6 +52,14 @@ function variants(
     [{ policy: 'retention', retain: hot }, ['retention-misses']],
     [{ policy: 'forecast', forecast: 'early' }, ['forecast-used', 'forecast-wasted', 'packet-rows']],
     [{ policy: 'forecast', forecast: 'late' }, ['forecast-used', 'forecast-wasted', 'packet-rows']],
+    [
+      { policy: 'forecast', forecast: 'early', guesser: 'residual', profile },
+      ['forecast-used', 'forecast-wasted', 'packet-rows'],
+    ],
+    [
+      { policy: 'forecast', forecast: 'late', guesser: 'residual', profile },
+      ['forecast-used', 'forecast-wasted', 'packet-rows'],
+    ],
     [{ policy: 'phase' }, ['dense-weights', 'packet-rows']],
     ...(lowBitNames.map((format) => [
       { policy: 'certified', lowBit: uniformLowBit(description, () => true, format) },
@@ -133,6 +142,10 @@ function anyProfile({ matrices }: ModelDescription): ActivationProfile {
     '',
     10,
     ofNeurons.map(({ id }) => ({ id, counts, repeats: 0 })),
+    {
+      features: guessFeatures,
+      tables: ofNeurons.map(({ id }) => ({ id, weights: new GuessLearner(shape.ffnSize).weights() })),
+    },
   );
 }
 

@@ -29,7 +29,16 @@ test('the README has a section for each command, and names each policy and archi
 
 test('every flag that the README names in its text is one', () => {
   const known = Object.values(flags).map((flag) => flag().long);
-  const ofOneCommand = ['--help', '--verify', '--tensors', '--text', '--key', '--version', '--against'];
+  const ofOneCommand = [
+    '--help',
+    '--verify',
+    '--tensors',
+    '--text',
+    '--key',
+    '--version',
+    '--against',
+    '--learn-guesser',
+  ];
   const ofNpm = ['--ignore-scripts'];
   for (const [, flag] of proseOf(readme)
     .join('\n')

@@ -57,6 +57,54 @@ describe.each(['opt-books-draft', 'reglu-books'])('%s', (model) => {
     }
   });
 
+  test('guesses from the residual change no bit, and used, wasted and completed rows add up', async () => {
+    const path = scratch(`${model}.guesser.json`);
+    const [request] = readGolden(model).requests;
+    const { promptIds, ...expected } = request!;
+    await withSession(model, { ...context, policy: 'packets' }, async (session) => {
+      const counter = new ActivationCounter(session.plan.prepared.description, true);
+      session.observer = counter.observer;
+      await complete(session, [promptIds], { maxNewTokens: newTokens });
+      session.observer = null;
+      writeFileSync(path, profileText(counter.profile(session.plan.prepared.sourceDigest)));
+    });
+    const moved = async (more: Partial<SessionOptions>) => {
+      const options = {
+        ...context,
+        policy: 'forecast',
+        guesser: 'residual',
+        profile: path,
+        ...more,
+      } as const;
+      const plan = await planSession({ model: models[model]!, ...options });
+      await closePlan(plan);
+      const budgetBytes = Math.floor(1.2 * plan.placement.minimumBytes);
+      return withSession(model, { ...options, budgetBytes }, async (session) => {
+        const [outcome] = await complete(session, [promptIds], { maxNewTokens: newTokens });
+        expect(bits(outcome!)).toEqual(expected);
+        const { movedRows } = session.ledger.totals();
+        const [used, wasted] = [movedRows['forecast-used'], movedRows['forecast-wasted']];
+        const layers = session.source.stats().layers;
+        expect(layers.reduce((sum, { guessedUsed }) => sum + guessedUsed, 0)).toBe(used);
+        expect(layers.reduce((sum, { guessedWasted }) => sum + guessedWasted, 0)).toBe(wasted);
+        expect(used + movedRows['packet-rows']).toBe(
+          layers.reduce((sum, { activeRows }) => sum + activeRows, 0),
+        );
+        return { used, wasted, completed: movedRows['packet-rows'] };
+      });
+    };
+    const early = await moved({ forecast: 'early', prefillChunk: 16 });
+    expect(await moved({ forecast: 'late', prefillChunk: 16 })).toEqual(early);
+    expect(early.used).toBeGreaterThan(0);
+    expect(early.wasted).toBeGreaterThan(0);
+    const without = await planSession({
+      model: models[model]!,
+      policy: 'forecast',
+      guesser: 'residual',
+    }).catch((error) => error.code);
+    expect(without).toBe('no-guess-tables');
+  });
+
   test('a profile counts what packets move', async () => {
     const { active } = await recordProfile(model);
     await withSession(

@@ -1,0 +1,120 @@
+// Every way for rows to come, on an OPT-1.3B shape whose neurons are popular by Zipf's law (exponent 1, about half of a token's
+// rows in common with the token before), from disk, cold and warm: bytes, milliseconds, and ratios against packets that
+// keep no rows. Arms take turns; exact ones must agree in every logits digest.
+// node bench/policies.mjs [--json] [--model DIR] [--budget SIZE] [--tokens N] [--rounds N] [--threads N]
+import { existsSync, writeFileSync } from 'node:fs';
+import { availableParallelism, cpus, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { profileText } from '../dist/acquire/activation-profile.js';
+import { parseByteSize } from '../dist/base/byte-size.js';
+import { makeCheckpoint } from '../dist/checkpoint/synthetic.js';
+import { syntheticShapes } from '../dist/checkpoint/synthetic-opt.js';
+import { ActivationCounter } from '../dist/generate/activation-counter.js';
+import { openModel } from '../dist/generate/session.js';
+import { canEvict, median, runArm } from './support/arms.mjs';
+
+const { values } = parseArgs({
+  options: {
+    json: { type: 'boolean', default: false },
+    model: { type: 'string', default: join(tmpdir(), 'waybill-bench-opt-1.3b-zipf') },
+    budget: { type: 'string', default: '2000MB' },
+    tokens: { type: 'string', default: '11' },
+    rounds: { type: 'string', default: '3' },
+    threads: { type: 'string', default: String(availableParallelism()) },
+  },
+});
+if (!existsSync(join(values.model, 'config.json'))) {
+  process.stderr.write(`making an OPT-1.3B shape in ${values.model}\n`);
+  await makeCheckpoint({
+    directory: values.model,
+    shape: syntheticShapes['opt-1.3b'],
+    active: 0.034,
+    seed: 1,
+    type: 'f16',
+    popularity: { kind: 'zipf', exponent: 1 },
+    positionShare: 0.55,
+  });
+}
+const base = {
+  model: values.model,
+  threads: Number(values.threads),
+  budgetBytes: parseByteSize(values.budget),
+};
+const profile = join(values.model, '..', 'waybill-bench-zipf-profile.json');
+const idsFrom = (first, count) =>
+  Array.from({ length: count }, (_, index) => 5 + ((first + index * 37) % 300));
+
+/** From other positions and tokens than the trials use. */
+async function recordProfile() {
+  const session = await openModel({ ...base, policy: 'packets', contextPositions: 400, prefillChunk: 16 });
+  try {
+    const counter = new ActivationCounter(session.plan.prepared.description);
+    session.observer = counter.observer;
+    for await (const _ of session.generate([idsFrom(11, 64)], { maxNewTokens: 16, ignoreEos: true }));
+    session.observer = null;
+    writeFileSync(profile, profileText(counter.profile(session.plan.prepared.sourceDigest)));
+  } finally {
+    await session.close();
+  }
+}
+
+if (!existsSync(profile)) await recordProfile();
+const arms = [
+  { name: 'packets, none kept', options: { policy: 'packets' }, keepRows: false },
+  { name: 'packets', options: { policy: 'packets' } },
+  { name: 'packets-staged', options: { policy: 'packets-staged' } },
+  { name: 'extents', options: { policy: 'extents' } },
+  { name: 'retention lru:1024', options: { policy: 'retention', retain: 'lru:1024' } },
+  { name: 'retention hot:auto', options: { policy: 'retention', retain: 'hot:auto', profile } },
+  { name: 'forecast early', options: { policy: 'forecast', forecast: 'early' } },
+  { name: 'forecast late', options: { policy: 'forecast', forecast: 'late' } },
+  { name: 'stream', options: { policy: 'stream' } },
+];
+const tokens = Number(values.tokens);
+const prompt = idsFrom(3, 32);
+const report = [];
+for (const cold of canEvict ? [true, false] : [false]) {
+  const results = arms.map(() => []);
+  for (let round = 0; round < Number(values.rounds); round++) {
+    const order = [...arms.keys()];
+    if (round % 2 === 1) order.reverse();
+    for (const index of order) {
+      const { name, options, keepRows } = arms[index];
+      try {
+        results[index].push(
+          await runArm({ options: { ...base, ...options }, keepRows, cold, tokens, prompt }),
+        );
+      } catch (error) {
+        if (error.code !== 'budget-too-small') throw error;
+        process.stderr.write(`${name}: ${error.message}\n`);
+      }
+    }
+  }
+  const digests = new Set(results.flat().map(({ digest }) => digest));
+  if (digests.size !== 1) throw new Error('arms differ in a logits digest');
+  const control = results[0];
+  for (const [index, list] of results.entries()) {
+    if (list.length === 0) continue;
+    const ms = median(list.map(({ msPerToken }) => msPerToken));
+    const { regime, movedBytes, heldBytes, causes, rows } = list[0];
+    report.push({
+      reads: cold ? 'cold' : 'warm',
+      policy: arms[index].name,
+      regime,
+      heldBytes,
+      movedBytes,
+      bytesRatio: Number((movedBytes / control[0].movedBytes).toFixed(3)),
+      msPerToken: Number(ms.toFixed(2)),
+      timeRatio: Number((ms / median(control.map(({ msPerToken }) => msPerToken))).toFixed(3)),
+      deviceReadBytes: median(list.map(({ deviceReadBytes }) => deviceReadBytes ?? 0)),
+      ...(values.json ? { causes, rows } : {}),
+    });
+  }
+}
+const conditions = { processor: cpus()[0].model, ...base, tokens, rounds: Number(values.rounds) };
+if (values.json) process.stdout.write(`${JSON.stringify({ conditions, report }, null, 2)}\n`);
+else {
+  process.stdout.write(`${JSON.stringify(conditions)}\n`);
+  console.table(report);
+}

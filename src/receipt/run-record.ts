@@ -29,6 +29,7 @@ export function sessionSubjects(session: Session): Subject[] {
     ...prepared.sourceFiles.map(({ name, sha256 }) => ({ name: `checkpoint/${name}`, digest: { sha256 } })),
     { name: 'prepared/manifest.json', digest: { sha256: prepared.manifestDigest } },
     ...quantisedSubjects(session),
+    ...lowBitSubjects(session),
     programSubject(),
   ];
 }
@@ -37,6 +38,12 @@ function quantisedSubjects({ quantised }: Session): Subject[] {
   if (quantised === null) return [];
   const { type, manifestDigest } = quantised;
   return [{ name: `prepared/quantised-${type}.json`, digest: { sha256: manifestDigest } }];
+}
+
+function lowBitSubjects({ lowBit }: Session): Subject[] {
+  if (lowBit === null) return [];
+  const { plan, manifestDigest } = lowBit;
+  return [{ name: `prepared/low-bit/${plan.name}/manifest.json`, digest: { sha256: manifestDigest } }];
 }
 
 /** The accounting of a run as docs/formats/run-receipt.md lays it out. */

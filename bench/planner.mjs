@@ -60,7 +60,12 @@ async function ratesNow() {
 }
 
 // Reads the whole file once, so that rates are those of the page cache, as the measured steps are.
-await runArm({ options: { model: values.model, threads, policy: 'resident' }, cold: false, tokens: 2, prompt });
+await runArm({
+  options: { model: values.model, threads, policy: 'resident' },
+  cold: false,
+  tokens: 2,
+  prompt,
+});
 
 const results = arms.map(() => []);
 for (let round = 0; round < Number(values.rounds); round++) {

@@ -1,7 +1,6 @@
 import type { Backend, TransferFile } from '../backend/backend.js';
-import { BudgetError, DefectError, InterruptedError } from '../base/errors.js';
+import { DefectError } from '../base/errors.js';
 import type { QuantisedType } from '../base/quantised-type.js';
-import { storedBytes } from '../base/stored-type.js';
 import type { LowBitModel } from '../checkpoint/low-bit-model.js';
 import type { MatrixDescription, TableDescription } from '../checkpoint/model-description.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
@@ -15,7 +14,10 @@ import { directSetBytes } from './arrangement.js';
 import type { BoundMatrix } from './bound-matrix.js';
 import { DenseStream, type StreamedPiece, type StreamOrders } from './dense-stream.js';
 import { DirectRows } from './direct-rows.js';
-import { WeightMover, type WeightRegion } from './executor.js';
+import { WeightMover } from './executor.js';
+import { type Load, loadWeights, regionsOfLoad } from './load-weights.js';
+import { mirrorWeights, requireHostRoom } from './mirror-weights.js';
+import { openArenas } from './open-arenas.js';
 import { cutIntoPieces, type Piece, storedRows } from './pieces.js';
 import { type CertifiedPlace, placeCertificates } from './place-certificates.js';
 import { type OpenedWeightSource, PlacedSource } from './placed-source.js';
@@ -23,7 +25,6 @@ import type { PlacedMatrix, PlacedTable, Placement, WeightPath } from './placeme
 import { reservedLabels } from './row-arenas.js';
 import { type FedMatrix, RowFeed } from './row-feed.js';
 import { RowReader } from './row-reader.js';
-import { packetIndexBytes } from './staged-way.js';
 import { newLayerCounters } from './stats.js';
 import { paddedVectorBytes } from './survey.js';
 import type { BoundTable } from './table-source.js';
@@ -53,9 +54,6 @@ export interface OpenWeightSourceOptions {
 const deviceUnitBytes = 256;
 const residentPaths: ReadonlySet<WeightPath> = new Set(['resident', 'resident-sparse', 'q8', 'q4']);
 
-/** Resident matrices are read in regions of this size, so that several are on their way at once. */
-const loadRegionBytes = 8 * 1024 * 1024;
-
 /**
  * Allocates what a placement lists, loads what is resident and returns the source. Nothing is allocated in a pass.
  *
@@ -70,14 +68,6 @@ export async function openWeightSource(options: OpenWeightSourceOptions): Promis
     opening.release();
     throw error;
   }
-}
-
-/** Regions that are to hold weights before the first pass. */
-export interface Load {
-  readonly id: string;
-  readonly layer: number | null;
-  readonly rows: number;
-  readonly regions: readonly WeightRegion[];
 }
 
 class Opening {
@@ -159,9 +149,9 @@ class Opening {
           );
     const direct = this.#planDirect(fed);
     const mirrored = backend.hostTier === undefined ? [] : moving([...matrices.values()]);
-    this.#requireHostRoom(mirrored);
-    await this.#load();
-    const mirrors = await this.#mirror(mirrored);
+    requireHostRoom(mirrored, backend, this.#options.hostBudgetBytes ?? Infinity);
+    await loadWeights(this.#mover, this.#loads, this.#options);
+    const mirrors = await mirrorWeights(mirrored, this.#options, this.#mirrors);
     return new PlacedSource({
       backend,
       ledger,
@@ -218,47 +208,6 @@ class Opening {
       counts: subspan(all, setBytes, fed.length * 4),
       numbers: subspan(all, setBytes + fed.length * 4, fed.length * 4),
     };
-  }
-
-  #requireHostRoom(mirrored: readonly BoundMatrix[]): void {
-    const limit = this.#options.hostBudgetBytes ?? Infinity;
-    const bytes = mirrored.reduce((sum, { placed }) => sum + placed.bytes, 0);
-    const bounceBytes = this.#options.backend.hostTier?.bounceBytes ?? 0;
-    if (bytes + bounceBytes <= limit) return;
-    throw new BudgetError(
-      'host-budget-exceeded',
-      `Cannot keep what is not on the device in host memory: ${bytes} bytes of ${mirrored.length} matrices and ${bounceBytes} bytes for copies, the host budget is ${limit} bytes; give a larger --host-budget or --budget`,
-      { hostBudgetBytes: limit, neededBytes: bytes + bounceBytes },
-    );
-  }
-
-  /** Brings matrices that move into page-locked host memory, once. */
-  async #mirror(mirrored: readonly BoundMatrix[]): Promise<Map<BoundMatrix, Span>> {
-    const { backend, prepared, ledger, signal, onProgress } = this.#options;
-    const mirrors = new Map<BoundMatrix, Span>();
-    const total = mirrored.reduce((sum, { placed }) => sum + placed.bytes, 0);
-    let loaded = 0;
-    for (const matrix of mirrored) {
-      if (signal?.aborted === true) {
-        throw new InterruptedError('interrupted', 'Stopped loading weights: the run was aborted');
-      }
-      const { id, layer, bytes } = matrix.placed;
-      const request = { label: id, cause: 'dense-weights', byteLength: bytes } as const;
-      const [rows, columns] = prepared.tensor(id).shape as [number, number];
-      const elementBytes = storedBytes[matrix.description.type];
-      const buffer = await backend.hostTier!.mirror(
-        matrix.file ?? prepared.weightsFile,
-        matrix.filePosition,
-        request,
-        ...(matrix.strided ? [{ rows, columns, elementBytes }] : []),
-      );
-      this.#mirrors.push(buffer);
-      mirrors.set(matrix, spanOf(buffer));
-      ledger.move('setup', bytes, rows, { layer, id, from: 'disk', to: 'host', pass: 0 });
-      loaded += bytes;
-      onProgress?.(loaded, total);
-    }
-    return mirrors;
   }
 
   #allocate(label: string, cause: HoldCause, byteLength: number): Span {
@@ -371,36 +320,11 @@ class Opening {
   /** Arenas, and what row paths need beside them. */
   #wayBuilder(reader: RowReader): WayBuilder {
     const { placement, backend, profile } = this.#options;
-    const { arenas, retention, matrices, forecast } = placement;
-    const keptCause: HoldCause =
-      retention === null ? 'kept-rows' : retention.kind === 'lru' ? 'retention-slots' : 'retention-resident';
-    const packets = arenas.map(({ scatterRows, packetRows, rowBytes }) => {
-      if (scatterRows === 0) return null;
-      const rows = packetRows * rowBytes;
-      const indices = packetRows * packetIndexBytes;
-      const packet = this.#allocateParts('packet', [
-        ['packet rows', 'packet-rows', rows],
-        ['packet indices', 'indices', indices],
-      ]);
-      return { rows: subspan(packet, 0, rows), indices: subspan(packet, rows, indices) };
-    });
-    const spans = arenas.map((arena, index) => {
-      const { rowBytes, packetRows, keptRows, guessRooms, guessRows, scatterRows } = arena;
-      if (scatterRows > 0) {
-        return this.#allocateParts(`row arena ${index}`, [
-          ['scattered rows', 'workspace', scatterRows * rowBytes],
-        ]);
-      }
-      return this.#allocateParts(`row arena ${index}`, [
-        ['packet rows', 'packet-rows', packetRows * rowBytes],
-        ['kept rows', keptCause, keptRows * rowBytes],
-        ['guessed rows', 'forecast-rows', guessRooms * guessRows * rowBytes],
-      ]);
-    });
+    const { retention, matrices, forecast } = placement;
     return new WayBuilder({
       backend,
       reader,
-      arenas: arenas.map((plan, index) => ({ plan, span: spans[index]!, packet: packets[index]! })),
+      arenas: openArenas(placement, (label, parts) => this.#allocateParts(label, parts)),
       retention,
       profile: profile ?? null,
       forecast,
@@ -451,29 +375,7 @@ class Opening {
     from?: { readonly file: TransferFile; readonly position: number },
   ): void {
     const position = from?.position ?? this.#options.prepared.tensor(id).byteOffset;
-    const other = from === undefined ? {} : { file: from.file };
-    const regions: WeightRegion[] = [];
-    for (let offset = 0; offset < target.byteLength; offset += loadRegionBytes) {
-      const byteLength = Math.min(loadRegionBytes, target.byteLength - offset);
-      regions.push({ ...other, position: position + offset, target: subspan(target, offset, byteLength) });
-    }
-    this.#loads.push({ id, layer, rows, regions });
-  }
-
-  async #load(): Promise<void> {
-    const { onProgress, signal } = this.#options;
-    const bytesOf = ({ regions }: Load) => regions.reduce((sum, { target }) => sum + target.byteLength, 0);
-    const total = this.#loads.reduce((sum, load) => sum + bytesOf(load), 0);
-    let loaded = 0;
-    for (const load of this.#loads) {
-      if (signal?.aborted === true) {
-        throw new InterruptedError('interrupted', 'Stopped loading weights: the run was aborted');
-      }
-      const { id, layer, rows, regions } = load;
-      await this.#mover.move({ cause: 'setup', layer, id, rows, pass: 0 }, regions);
-      loaded += bytesOf(load);
-      onProgress?.(loaded, total);
-    }
+    this.#loads.push({ id, layer, rows, regions: regionsOfLoad(target, position, from?.file) });
   }
 }
 

@@ -8,8 +8,8 @@ import { type ForecastTiming, ForecastWay, type ResidualGuesser } from './foreca
 import { GuessProjection, GuessTable } from './guess-table.js';
 import { HotRows } from './hot-rows.js';
 import { KeptRows } from './kept-rows.js';
+import type { Load } from './load-weights.js';
 import { LruRows } from './lru-rows.js';
-import type { Load } from './open.js';
 import { ExtentWay, PacketWay } from './packet-way.js';
 import type { PlacedMatrix, PlannedRetention, RowArena } from './placement.js';
 import { rowPaths } from './policy.js';

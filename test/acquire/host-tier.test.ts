@@ -74,7 +74,7 @@ describe.each([
     return { outputs, session, placement };
   }
 
-  it.each(['packets', 'phase', 'stream'] as const)(
+  it.each(['packets', 'phase', 'certified', 'stream'] as const)(
     '%s gives the bytes of the resident model',
     async (policy) => {
       const { outputs: expected } = await run('resident', Infinity, false);
@@ -88,7 +88,8 @@ describe.each([
         const totals = session.ledger.totals();
         const stats = session.source.stats();
         const moved = stats.layers.reduce((sum, { movedRows }) => sum + movedRows, 0);
-        expect(totals.movedRows['packet-rows']).toBe(moved);
+        expect(totals.movedRows['packet-rows'] + totals.movedRows['uncertain-rows']).toBe(moved);
+        expect(totals.movedRows['uncertain-rows'] > 0).toBe(policy === 'certified');
         if (policy !== 'stream' && placement.arenas.length > 0) expect(moved).toBeGreaterThan(0);
       }
     },

@@ -80,7 +80,9 @@ function placeMatrix(
     if (matrix.quantised !== null) return matrix.quantised;
     if (resident.has(matrix))
       return matrix.skippable && policy.skipsZeros[kind] ? 'resident-sparse' : 'resident';
-    return matrix.treatment === 'packets' ? policy.rows[kind] : 'streamed';
+    if (matrix.treatment !== 'packets') return 'streamed';
+    const path = policy.rows[kind];
+    return path === 'certified' && matrix.certificate === null ? 'packets' : path;
   };
   return {
     id,

@@ -1,5 +1,6 @@
+import { parseByteSize } from '../base/byte-size.js';
 import { sha256Hex } from '../base/digest.js';
-import { type Arm, allArms, type Protocol } from './protocol-schema.js';
+import { type Arm, allArms, type Protocol, type SessionArm } from './protocol-schema.js';
 import type { Manifest, RequestRecord, TrialRecord } from './record-format.js';
 
 /** What no trial of the protocol can have recorded, for the end of a sentence that begins with the record; null for a possible one. */
@@ -14,6 +15,7 @@ export function impossible(
   return (
     borrowingProblem(record, protocol) ??
     foreignProblem(record, protocol) ??
+    (arm?.kind === 'session' && record.status === 'completed' ? factProblem(record, arm) : null) ??
     promptProblem(record, protocol) ??
     first(record.requests, (request, number) => requestProblem(request, number, record, protocol, arm))
   );
@@ -39,6 +41,18 @@ function foreignProblem({ machine, status }: TrialRecord, { foreignProcesses }: 
   return intruded
     ? 'is called completed, and others computed on its GPU, which the protocol makes fatal'
     : null;
+}
+
+/** What ran is what the protocol says; where a record does not tell, there is nothing to compare. */
+function factProblem({ arm: facts }: TrialRecord, arm: SessionArm): string | null {
+  const budget = arm.budget === 'none' ? null : String(parseByteSize(arm.budget));
+  const odd = [
+    ['policy', facts.policy, arm.policy],
+    ['backend', facts.backend, arm.backend === 'auto' ? facts.backend : arm.backend],
+    ['numerics', facts.numerics, arm.numerics ?? facts.numerics],
+    ['allowance', facts.budgetBytes, budget],
+  ].find(([what, found, wanted]) => found !== wanted && (found !== null || what === 'allowance'));
+  return odd === undefined ? null : `says that its ${odd[0]} was ${odd[1]}, the protocol ${odd[2]}`;
 }
 
 function promptProblem({ slot, status, requests }: TrialRecord, { workload }: Protocol): string | null {

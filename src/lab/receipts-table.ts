@@ -1,5 +1,6 @@
-import { TamperedError } from '../base/errors.js';
+import { InputError } from '../base/errors.js';
 import type { JudgedArchive } from './lab-receipt.js';
+import { armsTable } from './receipts-arms.js';
 import { comparisonsOf } from './report/comparisons.js';
 import { escapeMarkdown } from './report/markdown.js';
 
@@ -9,22 +10,28 @@ export interface ReceiptEntry {
   readonly archive: JudgedArchive;
 }
 
-const [begin, end] = ['<!-- receipts begin -->\n', '<!-- receipts end -->'];
+/** Between its two marks a document shows the table of all archives, or the arms of one: `<!-- arms of NAME begin -->`. */
+const places = /(<!-- (receipts|arms of ([a-z0-9.-]+)) begin -->\n).*?(<!-- \2 end -->)/gs;
 
 /**
- * A document with the table between its two marks made anew; `folder` leads from the document to the archives.
- * @throws TamperedError `receipts-marks-missing`
+ * A document with everything that it shows of archives made anew; `folder` leads from the document to the archives.
+ * @throws InputError `receipt-missing` for the arms of an archive that is not there
  */
-export function withReceiptsTable(text: string, entries: readonly ReceiptEntry[], folder: string): string {
-  const [before, rest] = text.split(begin);
-  const after = rest?.split(end)[1];
-  if (after === undefined) {
-    throw new TamperedError(
-      'receipts-marks-missing',
-      'Cannot write the table of receipts: the document has no place for it, want its two marks',
-    );
-  }
-  return `${before}${begin}${receiptsTable(entries, folder)}${end}${after}`;
+export function withReceipts(text: string, entries: readonly ReceiptEntry[], folder: string): string {
+  return text.replace(
+    places,
+    (_, begin: string, what: string, name: string | undefined, end: string) =>
+      `${begin}${what === 'receipts' ? receiptsTable(entries, folder) : armsTable(entryOf(entries, name!), folder)}${end}`,
+  );
+}
+
+function entryOf(entries: readonly ReceiptEntry[], name: string): ReceiptEntry {
+  const found = entries.find(({ archive }) => archive.run.part.protocol.protocol.name === name);
+  if (found !== undefined) return found;
+  throw new InputError(
+    'receipt-missing',
+    `Cannot show the arms of "${name}": no archive is of that protocol`,
+  );
 }
 
 /** What each archive's gates came to, recomputed from its raw records. */

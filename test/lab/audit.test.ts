@@ -219,9 +219,11 @@ describe('audit', () => {
   );
 
   test('gives the exit codes of the verdicts', async () => {
-    const slow = (slot: Parameters<typeof packetsWin>[0], index: number) =>
-      packetsWin({ ...slot, arm: slot.arm === 'packets' ? 'stream' : 'packets' }, index);
-    const swapped = await archiveOf({ trial: (slot, index) => ({ ...slow(slot, index), slot }) });
+    const slow = (slot: Parameters<typeof packetsWin>[0], index: number) => {
+      const other = packetsWin({ ...slot, arm: slot.arm === 'packets' ? 'stream' : 'packets' }, index);
+      return { ...other, slot, arm: packetsWin(slot, index).arm };
+    };
+    const swapped = await archiveOf({ trial: slow });
     expect(await audit(swapped)).toMatchObject({ holds: true, verdict: 'fail', exitCode: 1 });
     const killed = await archiveOf({ trials: 7, end: null });
     expect((await audit(killed)).gates.map(({ recomputed }) => recomputed)).not.toContain('pass');

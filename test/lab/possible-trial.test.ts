@@ -58,6 +58,16 @@ describe('records that no run leaves', () => {
       'holds logits in request 1, which the protocol leaves out',
     ],
     [
+      'another policy',
+      (trial) => ({ ...trial, arm: { ...trial.arm, policy: 'resident' } }),
+      'says that its policy was resident, the protocol',
+    ],
+    [
+      'another allowance',
+      (trial) => ({ ...trial, arm: { ...trial.arm, budgetBytes: '5' } }),
+      'says that its allowance was 5, the protocol null',
+    ],
+    [
       'a copy where nothing is copied',
       (trial) => ({ ...trial, borrowed: { archiveSha256: zeros, record: 1, slot: trial.slot } }),
       'is called a copy from an archive',

@@ -9,7 +9,7 @@ import { readPublicKeys } from '../../src/cli/key-files.js';
 import { readArchiveFile } from '../../src/lab/archive-file.js';
 import { type AuditedArchive, auditArchive } from '../../src/lab/audit.js';
 import { parseProtocol } from '../../src/lab/protocol-file.js';
-import { type ReceiptEntry, withReceiptsTable } from '../../src/lab/receipts-table.js';
+import { type ReceiptEntry, withReceipts } from '../../src/lab/receipts-table.js';
 import { reexecuteTrials } from '../../src/lab/reexecute.js';
 
 const folder = resolve('receipts');
@@ -68,7 +68,7 @@ describe('archives in receipts/', () => {
   ])('are those of the table in %s', (name, prefix) => {
     const entries = files.map((file): ReceiptEntry => ({ file, archive: archives.get(file)!.archive! }));
     const text = readFileSync(resolve(name), 'utf8');
-    expect(withReceiptsTable(text, entries, prefix)).toBe(text);
+    expect(withReceipts(text, entries, prefix)).toBe(text);
   });
 });
 

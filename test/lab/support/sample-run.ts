@@ -97,7 +97,7 @@ export function sampleTrial(slot: Slot, episodeNs: bigint, changes: Partial<Tria
       kernelDigest: null,
       numerics: 'portable',
       threads: 1,
-      policy: 'stream',
+      policy: slot.arm === 'packets' ? 'packets' : 'stream',
       regime: 'C',
       budgetBytes: null,
       planDigest: zeros,

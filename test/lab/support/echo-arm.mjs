@@ -22,7 +22,9 @@ for await (const line of createInterface({ input: process.stdin })) {
     continue;
   }
   if (behaviour === 'garbage' && episodes === 2) process.stdout.write('[1, 2\n');
+  const began = process.hrtime.bigint();
   if (behaviour === 'late') await new Promise((resolve) => setTimeout(resolve, 20));
+  const prefillNs = behaviour === 'late' ? String(process.hrtime.bigint() - began) : '5';
   const results = requests.map(({ promptIds }) => {
     const sum = promptIds.reduce((a, b) => a + b, 0);
     const tokenIds = Array.from({ length: newTokens }, (_, index) => sum + index);
@@ -32,7 +34,7 @@ for await (const line of createInterface({ input: process.stdin })) {
     );
     return behaviour === 'bare'
       ? { tokenIds }
-      : { tokenIds, logitsDigests, prefillNs: '5', decodeStepNs: ['1', '2'] };
+      : { tokenIds, logitsDigests, prefillNs, decodeStepNs: ['1', '2'] };
   });
   say({
     type: 'token',

@@ -71,9 +71,32 @@ export function runJson(
       residentSetBytes: BigInt(processUsage().peakResidentBytes),
       device: devicePeaks(session),
     },
+    ...(session.lowBit === null ? {} : { certificates: certificatesOf(session) }),
     ...(restored === null ? {} : { restored: { ...restored, weightBytes: BigInt(restored.weightBytes) } }),
   };
   return requests.length === 1 ? { ...requests[0], ...common } : { requests, ...common };
+}
+
+/** By layer, over all passes of new tokens whose first projection came by rows: neurons judged, and what was found. */
+function certificatesOf({ source }: Session): unknown[] {
+  return source.stats().layers.map(({ judgedRows, uncertainRows, activeRows, movedRows }, layer) => ({
+    layer,
+    judged: judgedRows,
+    certified: judgedRows - uncertainRows,
+    uncertain: uncertainRows,
+    active: activeRows,
+    movedRows,
+  }));
+}
+
+/** Share of neurons that certificates left undecided; null where none was judged. */
+function uncertainText({ source, lowBit }: Session): string | null {
+  if (lowBit === null) return null;
+  const { layers } = source.stats();
+  const judged = layers.reduce((sum, { judgedRows }) => sum + judgedRows, 0);
+  const uncertain = layers.reduce((sum, { uncertainRows }) => sum + uncertainRows, 0);
+  if (judged === 0) return null;
+  return `${((100 * uncertain) / judged).toFixed(1)} % of neurons undecided (${lowBit.plan.name})`;
 }
 
 /** What a device held, as the backend and as the system counted it; null where there is none. */
@@ -109,6 +132,7 @@ export function runSummary(session: Session, outcome: GenerationOutcome): string
     first === null ? null : `first after ${(Number(first) / 1e6).toFixed(0)} ms`,
     `moved ${formatByteSize(movedWeightBytes(outcome))}`,
     `held at most ${formatByteSize(outcome.bytes.totalHeldPeak)}`,
+    uncertainText(session),
     `policy ${placement.policy}${placement.exact ? '' : ' (not exact)'}, regime ${placement.regime}, ${session.backend.info.kernels}`,
   ];
   return parts.filter((part) => part !== null).join(' | ');

@@ -97,14 +97,14 @@ for (const cold of canEvict ? [true, false] : [false]) {
   for (const [index, list] of results.entries()) {
     if (list.length === 0) continue;
     const ms = median(list.map(({ msPerToken }) => msPerToken));
-    const { regime, movedBytes, heldBytes, causes, rows } = list[0];
+    const { regime, bytesPerToken, heldBytes, causes, rows } = list[0];
     report.push({
       reads: cold ? 'cold' : 'warm',
       policy: arms[index].name,
       regime,
       heldBytes,
-      movedBytes,
-      bytesRatio: Number((movedBytes / control[0].movedBytes).toFixed(3)),
+      bytesPerToken,
+      bytesRatio: Number((bytesPerToken / control[0].bytesPerToken).toFixed(3)),
       msPerToken: Number(ms.toFixed(2)),
       timeRatio: Number((ms / median(control.map(({ msPerToken }) => msPerToken))).toFixed(3)),
       deviceReadBytes: median(list.map(({ deviceReadBytes }) => deviceReadBytes ?? 0)),

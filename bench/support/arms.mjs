@@ -16,6 +16,8 @@ export const median = (list) => {
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 };
 
+const weightBytes = (moved) => weightMoveCauses.reduce((sum, cause) => sum + moved[cause], 0);
+
 /** `options` of a session; `keepRows: false` for packets that forget their rows; `rates` to price the plan by. */
 export async function runArm({ options, keepRows = true, cold, tokens, prompt, rates }) {
   const plan = await planSession({
@@ -29,7 +31,12 @@ export async function runArm({ options, keepRows = true, cold, tokens, prompt, r
     const { weightsFile } = plan.prepared;
     const file = session.quantised?.file ?? weightsFile;
     const generation = session.generate([prompt], { maxNewTokens: tokens + 1, ignoreEos: true });
-    for await (const _ of generation) if (cold) library.evict(file.descriptor);
+    let afterPrompt = null;
+    for await (const _ of generation) {
+      afterPrompt ??= weightBytes(session.ledger.totals().moved);
+      if (cold) library.evict(file.descriptor);
+    }
+    const movedAll = weightBytes(session.ledger.totals().moved);
     const { times, bytes, deviceReadBytes, requests, decodePasses } = generation.outcome;
     // The first step still meets what the prompt left in the cache.
     const steps = times.decodeStepNs.slice(1).map((ns) => Number(ns) / 1e6);
@@ -41,7 +48,9 @@ export async function runArm({ options, keepRows = true, cold, tokens, prompt, r
       msPerToken: median(steps),
       prefillMs: Number(times.prefillNs) / 1e6,
       outsideMs: (Number(times.totalNs) - Number(times.prefillNs) - Number(times.decodeNs)) / 1e6,
-      movedBytes: weightMoveCauses.reduce((sum, cause) => sum + bytes.moved[cause], 0),
+      movedBytes: weightBytes(bytes.moved),
+      // Reading ahead has begun when the prompt's token comes, so streamed bytes are a piece or two off.
+      bytesPerToken: Math.round((movedAll - afterPrompt) / Math.max(1, decodePasses)),
       causes: Object.fromEntries(Object.entries(bytes.moved).filter(([, moved]) => moved > 0)),
       rows: Object.fromEntries(Object.entries(bytes.movedRows).filter(([, moved]) => moved > 0)),
       deviceReadBytes,

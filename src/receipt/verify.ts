@@ -172,6 +172,13 @@ function predicateClaims(statement: Statement, add: AddClaim): void {
   const predicate = parsed.data;
   const holds = (text: string, truth: boolean): void => add(text, truth ? 'holds' : 'broken');
   holds('the predicate follows its schema', true);
+  const quantised = statement.subject.some(({ name }) => name.startsWith('prepared/quantised-'));
+  if (quantised || predicate.exact === false) {
+    holds(
+      `it was not exact: quantised weights were used (policy "${predicate.policy}")`,
+      quantised && predicate.exact === false,
+    );
+  }
   holds('the seal matches the statement', sealHolds(statement, predicate));
   holds(
     'bytes moved by cause add up to their total',

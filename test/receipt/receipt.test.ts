@@ -101,6 +101,23 @@ describe('a receipt', () => {
     ]);
   });
 
+  test('with quantised weights says that it was not exact, and may not say otherwise', () => {
+    const copy = { name: 'prepared/quantised-q4.json', digest: { sha256: 'c'.repeat(64) } };
+    const claimsOf = (subjects: typeof sampleSubjects, exact: boolean) => {
+      const text = receiptLine(
+        runStatement(subjects, { ...sampleRun(), policy: 'resident-q4', exact }),
+        null,
+      );
+      return verifyReceipt(bytesOf(`${text}\n`), 'r').claims;
+    };
+    const wanted = 'it was not exact: quantised weights were used (policy "resident-q4")';
+    const said = claimsOf([...sampleSubjects, copy], false);
+    expect(broken(said)).toEqual([]);
+    expect(said).toContainEqual({ text: wanted, verdict: 'holds' });
+    expect(broken(claimsOf([...sampleSubjects, copy], true))).toEqual([wanted]);
+    expect(broken(claimsOf(sampleSubjects, false))).toEqual([wanted]);
+  });
+
   test('a cut at any byte is noticed', () => {
     const original = bytesOf(plain);
     for (let length = 0; length < original.length; length++) {

@@ -28,7 +28,7 @@ export interface DigestOptions {
  * SHA-256 over the digests of a checkpoint's files, sorted by name, one line each as `sha256sum` prints it: two
  * spaces between digest and name, a newline at the end.
  */
-export function sourceDigest(files: readonly SourceFile[]): string {
+export function sourceDigest(files: readonly Pick<SourceFile, 'name' | 'sha256'>[]): string {
   const lines = [...files]
     .sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))
     .map(({ name, sha256 }) => `${sha256}  ${name}\n`);

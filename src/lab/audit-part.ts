@@ -1,8 +1,11 @@
 import { TamperedError } from '../base/errors.js';
+import { sourceDigest } from '../checkpoint/source-digest.js';
 import type { RunPart } from './archive-part.js';
 import { impossible } from './possible-trial.js';
 import { programProblem } from './program-range.js';
 import { allArms } from './protocol-schema.js';
+import type { Manifest } from './record-format.js';
+import { modelDigest } from './reference-fit.js';
 import { selectRun } from './sequential.js';
 
 /**
@@ -30,6 +33,16 @@ export function checkPart({ prefix, protocol: { protocol }, manifest, records }:
       `the manifest has subjects of "${stranger}", which is no arm of the protocol`,
     );
   }
+  for (const arm of allArms(protocol)) {
+    const wanted = arm.kind === 'session' ? modelDigest(protocol, arm.name) : undefined;
+    const found = sourceDigest(checkpointFiles(manifest.subjects[arm.name] ?? []));
+    if (wanted !== undefined && found !== wanted) {
+      throw refuse(
+        'archive-model-differs',
+        `the files of arm "${arm.name}" have digest ${found}, the protocol wants ${wanted}`,
+      );
+    }
+  }
   const { violations } = selectRun(protocol, manifest, records);
   if (violations.length > 0) throw refuse('archive-schedule-differs', violations[0]!);
   const seen = new Set<number>();
@@ -47,4 +60,12 @@ export function checkPart({ prefix, protocol: { protocol }, manifest, records }:
     const problem = impossible(record, protocol, manifest.variant);
     if (problem !== null) throw refuse('archive-record-impossible', `record ${record.sequence} ${problem}`);
   }
+}
+
+/** The checkpoint's own files among the subjects of an arm, by their names in the checkpoint. */
+function checkpointFiles(subjects: Manifest['subjects'][string]): Manifest['subjects'][string] {
+  const folder = 'checkpoint/';
+  return subjects
+    .filter(({ name }) => name.startsWith(folder))
+    .map(({ name, sha256 }) => ({ name: name.slice(folder.length), sha256 }));
 }

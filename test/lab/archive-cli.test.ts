@@ -21,6 +21,7 @@ beforeAll(async () => {
     trial: (slot, index) => ({
       ...packetsWin({ ...slot, arm: slot.arm === 'packets' ? 'stream' : 'packets' }, index),
       slot,
+      arm: packetsWin(slot, index).arm,
     }),
   });
   await finish(start(['keygen', at('key')]));

@@ -95,6 +95,19 @@ describe('records that no run leaves', () => {
     ).toThrow('set nothing up');
   });
 
+  test('files that are not those of the model that the protocol names', () => {
+    const part = changed((trial) => trial);
+    const [other] = part.manifest.subjects.packets!;
+    const subjects = { ...part.manifest.subjects, packets: [{ ...other!, sha256: zeros }] };
+    expect(() => checkPart({ ...part, manifest: { ...part.manifest, subjects } })).toThrow(
+      'the files of arm "packets" have digest',
+    );
+    const { packets: _, ...none } = part.manifest.subjects;
+    expect(() => checkPart({ ...part, manifest: { ...part.manifest, subjects: none } })).toThrow(
+      'the files of arm "packets" have digest',
+    );
+  });
+
   test('a protocol that was frozen after the run began', () => {
     const part = changed((trial) => trial);
     const late = { ...part.protocol.protocol, frozen: { digest: zeros, at: '2026-02-01T00:00:00+00:00' } };

@@ -72,6 +72,11 @@ describe('archives in receipts/', () => {
   });
 });
 
+test('the arms of an archive that is not there are refused', () => {
+  const marks = '<!-- arms of none begin -->\n<!-- arms of none end -->\n';
+  expect(() => withReceipts(marks, [], '')).toThrow(expect.objectContaining({ code: 'receipt-missing' }));
+});
+
 describe('an archive in Brotli', () => {
   const [file = ''] = files;
 

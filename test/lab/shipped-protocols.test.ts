@@ -28,6 +28,18 @@ test.each(names)('%s is frozen, and so is what it supersedes', async (name) => {
   await supersededProtocols(file, 'protocols');
 });
 
+test.each(names.filter((name) => !/\.v\d+\.yaml$/.test(name)))(
+  'docs/protocols.md says what %s asks and does not claim',
+  async (name) => {
+    const { protocol } = parseProtocol(await readFile(join('protocols', name)), name);
+    const text = await readFile('docs/protocols.md', 'utf8');
+    const [, section = ''] = text.split(`\n### ${protocol.name}\n`);
+    const [own] = section.split('\n### ');
+    expect(own).toContain(`[${protocol.question.trim()}](../protocols/${name})`);
+    for (const claim of protocol.nonClaims) expect(own).toContain(`\n- ${claim}\n`);
+  },
+);
+
 const small = names
   .filter((name) => name.endsWith('-small.yaml'))
   .map((name) => name.slice(0, -'.yaml'.length));

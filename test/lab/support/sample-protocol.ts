@@ -1,4 +1,5 @@
 import { stringify } from 'yaml';
+import { sourceDigest } from '../../../src/checkpoint/source-digest.js';
 import type { Protocol, SessionArm } from '../../../src/lab/protocol-schema.js';
 
 /** A session arm over the smallest kernels that every machine has. */
@@ -20,6 +21,9 @@ export function sessionArm(name: string, changes: Partial<SessionArm> = {}): Ses
   };
 }
 
+/** The one file of the model that sample runs ran. */
+export const sampleFile = { name: 'model.safetensors', sha256: 'b'.repeat(64) };
+
 /** A protocol of two arms that every rule accepts. */
 export function sampleProtocol(changes: Partial<Protocol> = {}): Protocol {
   return {
@@ -28,7 +32,7 @@ export function sampleProtocol(changes: Partial<Protocol> = {}): Protocol {
     question: 'Do packets give the same bits as a stream, in fewer bytes?',
     program: 'any',
     isolation: 'shared-process',
-    model: { path: 'model', sourceDigest: 'a'.repeat(64) },
+    model: { path: 'model', sourceDigest: sourceDigest([sampleFile]) },
     arms: [sessionArm('stream'), sessionArm('packets', { policy: 'packets' })],
     workload: {
       kind: 'known',

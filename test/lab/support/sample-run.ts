@@ -2,7 +2,7 @@ import { canonicalJson } from '../../../src/base/canonical-json.js';
 import { sha256Hex } from '../../../src/base/digest.js';
 import { plannedSlots } from '../../../src/lab/planned-slots.js';
 import { protocolDigest } from '../../../src/lab/protocol-file.js';
-import type { Protocol } from '../../../src/lab/protocol-schema.js';
+import { allArms, type Protocol } from '../../../src/lab/protocol-schema.js';
 import {
   type EndedRecord,
   type Manifest,
@@ -13,6 +13,8 @@ import {
   type Slot,
   type TrialRecord,
 } from '../../../src/lab/record-format.js';
+
+import { sampleFile } from './sample-protocol.js';
 
 const zeros = '0'.repeat(64);
 const at = '2026-01-02T03:04:05.000+00:00';
@@ -33,7 +35,12 @@ export function sampleManifest(protocol: Protocol, items = 1): Manifest {
     variant: 'measured',
     protocol: { name: protocol.name, digest: protocolDigest(protocol) },
     program: { name: 'program/waybill@0.1.0', sha256: zeros },
-    subjects: {},
+    subjects: Object.fromEntries(
+      allArms(protocol).map(({ name, kind }) => [
+        name,
+        kind === 'session' ? [{ ...sampleFile, name: `checkpoint/${sampleFile.name}` }] : [],
+      ]),
+    ),
     items: Array.from({ length: items }, (_, item) => sha256Hex(Buffer.from(`item ${item}`))),
     slots: plannedSlots(protocol, items),
     startedAt: at,

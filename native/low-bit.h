@@ -180,23 +180,58 @@ static void roundInput(const double *w, uint32_t *counter) {
   for (size_t t; (t = takeItem(counter)) < rows;) roundOneInput(c, x + t * c.inputs, t);
 }
 
+static inline uint64_t eightBytes(const uint8_t *from) {
+  uint64_t bytes;
+  __builtin_memcpy(&bytes, from, 8);
+  return bytes;
+}
+
+#if defined(__AVX2__)
 // 32 codes of a group in fewer than 8 bits; see packCodes of src/checkpoint/low-bit-layout.ts.
 template <int bits> static inline void unpackGroup(const uint8_t *low, const uint8_t *high, int8_t *codes) {
-  const int offset = 1 << (bits - 1);
-  uint8_t above[groupInputs];
+  const __m128i nibbles = _mm_loadu_si128((const __m128i *)low);
+  const __m256i both = _mm256_set_m128i(_mm_srli_epi16(nibbles, 4), nibbles);
+  __m256i u = _mm256_and_si256(both, _mm256_set1_epi8(15));
   if (bits == 5) {
-    for (int j = 0; j < groupInputs; j++) above[j] = (uint8_t)(((high[j >> 3] >> (j & 7)) & 1) << 4);
-  } else if (bits == 6) {
-    for (int j = 0; j < 8; j++)
-      for (int part = 0; part < 4; part++) above[8 * part + j] = (uint8_t)(((high[j] >> (2 * part)) & 3) << 4);
-  } else {
-    __builtin_memset(above, 0, sizeof above);
+    uint32_t word;
+    __builtin_memcpy(&word, high, 4);
+    const __m256i bytes = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3,
+                                           3, 3, 3, 3, 3);
+    const __m256i own = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    const __m256i spread = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)word), bytes), own);
+    u = _mm256_or_si256(u, _mm256_and_si256(_mm256_cmpeq_epi8(spread, own), _mm256_set1_epi8(16)));
   }
-  for (int j = 0; j < 16; j++) {
-    codes[j] = (int8_t)(((low[j] & 15) | above[j]) - offset);
-    codes[j + 16] = (int8_t)(((low[j] >> 4) | above[j + 16]) - offset);
+  if (bits == 6) {
+    const __m256i word = _mm256_set1_epi64x((long long)eightBytes(high));
+    const __m256i two = _mm256_and_si256(_mm256_srlv_epi64(word, _mm256_setr_epi64x(0, 2, 4, 6)), _mm256_set1_epi8(3));
+    u = _mm256_or_si256(u, _mm256_slli_epi16(two, 4));
   }
+  _mm256_storeu_si256((__m256i *)codes, _mm256_sub_epi8(u, _mm256_set1_epi8(1 << (bits - 1))));
 }
+#else
+// 16 in byte j where bit j is set.
+static inline uint64_t spreadBits(uint8_t bits) {
+  const uint64_t own = (bits * 0x0101010101010101u) & 0x8040201008040201u;
+  return ((own + 0x7f7f7f7f7f7f7f7fu) & 0x8080808080808080u) >> 3;
+}
+
+// 32 codes of a group in fewer than 8 bits, eight to a word; see packCodes of src/checkpoint/low-bit-layout.ts.
+template <int bits> static inline void unpackGroup(const uint8_t *low, const uint8_t *high, int8_t *codes) {
+  const uint64_t ones = 0x0101010101010101u;
+  uint64_t part[4] = {eightBytes(low), eightBytes(low + 8), 0, 0};
+  for (int p = 0; p < 2; p++) {
+    part[2 + p] = (part[p] >> 4) & (15 * ones);
+    part[p] &= 15 * ones;
+  }
+  if (bits == 5)
+    for (int p = 0; p < 4; p++) part[p] |= spreadBits(high[p]);
+  if (bits == 6)
+    for (int p = 0; p < 4; p++) part[p] |= ((eightBytes(high) >> (2 * p)) & (3 * ones)) << 4;
+  // Bytes stay apart: the top bit lends what a byte below the offset lacks.
+  for (int p = 0; p < 4; p++) part[p] = ((part[p] | 128 * ones) - (uint64_t)(1 << (bits - 1)) * ones) ^ 128 * ones;
+  __builtin_memcpy(codes, part, sizeof part);
+}
+#endif
 
 template <int bits> static void unpackRow(const LowBitCopy &c, size_t neuron, int8_t *codes) {
   const uint8_t *low = c.codes + neuron * c.codeRowBytes, *high = c.high + neuron * c.highRowBytes;

@@ -7,17 +7,6 @@
 #include "memory.cuh"
 #include "norms.cuh"
 
-// Waits until the oldest of depth - 1 groups of copies has landed.
-__device__ __forceinline__ void awaitOldest(int depth) {
-  if (depth == 16) awaitCopyGroups<14>();
-  else if (depth == 12) awaitCopyGroups<10>();
-  else if (depth == 8) awaitCopyGroups<6>();
-  else if (depth == 6) awaitCopyGroups<4>();
-  else if (depth == 4) awaitCopyGroups<2>();
-  else if (depth == 3) awaitCopyGroups<1>();
-  else awaitCopyGroups<0>();
-}
-
 // A group of `lanes` lanes owns lanes * C adjacent columns (a tile) of one block of 128 inputs; a warp takes that of 32 /
 // lanes neighbouring blocks at a time, in chunks of 8 inputs.
 template <class E, int R, int lanes, int C> __device__ __forceinline__ void linearStream(const LinearRowsParams &p) {

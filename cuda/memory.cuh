@@ -32,6 +32,17 @@ template <int newest> __device__ __forceinline__ void awaitCopyGroups() {
 #endif
 }
 
+// Waits until the oldest of depth - 1 groups of copies has landed.
+__device__ __forceinline__ void awaitOldest(int depth) {
+  if (depth == 16) awaitCopyGroups<14>();
+  else if (depth == 12) awaitCopyGroups<10>();
+  else if (depth == 8) awaitCopyGroups<6>();
+  else if (depth == 6) awaitCopyGroups<4>();
+  else if (depth == 4) awaitCopyGroups<2>();
+  else if (depth == 3) awaitCopyGroups<1>();
+  else awaitCopyGroups<0>();
+}
+
 // Asks for weights to be brought into the second-level cache; every thread of the block asks for its part. Address and
 // count are multiples of 16.
 __device__ __forceinline__ void prefetchBytes(const void *address, i64 byteLength) {

@@ -238,6 +238,8 @@ struct ActiveDirectParams {
   const float *bias;
   const float *residual;
   i64 blocksPerRound;
+  u32 *flagged; // a set whose words hold flags of its neurons so far: one more block of threads makes it; 0 for none
+  i64 flaggedWidth;
 };
 
 // As active inputs, for a set that is all of x and rows that lie by neuron: each group of lanes finds the active neurons
@@ -252,6 +254,10 @@ template <class E, int R, int lanes, int C> __device__ __forceinline__ void acti
   const int rows = (int)p.rows, width = (int)p.width, outputs = (int)p.outputs;
   if (blockIdx.x + 1 == gridDim.x) {
     compactColumns(p.x, rows, width, p.active, (u32 *)shared);
+    return;
+  }
+  if (p.flagged && blockIdx.x + 2 == gridDim.x) {
+    compactColumns((const float *)(p.flagged + 1), 1, (int)p.flaggedWidth, p.flagged, (u32 *)shared);
     return;
   }
   const int groups = blockDim.x / lanes, group = threadIdx.x / lanes, lane = threadIdx.x % lanes;

@@ -104,7 +104,9 @@ export class PlacedSource implements OpenedWeightSource {
     if ([...tables.values()].some(({ placed }) => placed.path === 'rows')) return false;
     return [...matrices.values()].every((matrix) => {
       if (matrix.resident !== null) return true;
-      return matrix.placed.paths[kind] === 'packets' && direct?.serves(matrix as FedMatrix, rows) === true;
+      const path = matrix.placed.paths[kind];
+      const byRows = path === 'packets' || path === 'certified';
+      return byRows && direct?.serves(matrix as FedMatrix, rows) === true;
     });
   }
 

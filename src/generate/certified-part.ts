@@ -16,17 +16,12 @@ export async function planCertificates(
   prepared: PreparedModel,
   { info }: Backend,
 ): Promise<LowBitPlan> {
-  const reason =
-    numerics === 'native'
-      ? 'certificates hold for portable numerics alone'
-      : info.name === 'cuda'
-        ? 'the cuda backend has no kernels for certificates yet'
-        : null;
-  if (policy === 'certified' && reason !== null) {
-    throw new UsageError('no-certificates', `Cannot use policy "certified" here: ${reason}`, {
-      backend: info.name,
-      numerics,
-    });
+  if (policy === 'certified' && numerics === 'native') {
+    throw new UsageError(
+      'no-certificates',
+      'Cannot use policy "certified" here: certificates hold for portable numerics alone',
+      { backend: info.name, numerics },
+    );
   }
   return lowBitPlan(prepared, lowBit ?? defaultLowBit);
 }

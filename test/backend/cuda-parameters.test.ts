@@ -14,6 +14,7 @@ const sources = [
   'sparse.cu',
   'quantised-rows.cu',
   'native.cu',
+  'certify.cu',
 ].map((name) => readFileSync(`${kernelFolder}${name}`, 'utf8'));
 
 /** Fields of a structure of the kernels, with what an 8-byte field of their type holds. */
@@ -82,6 +83,11 @@ describe('parameters of CUDA kernels', () => {
             defined.set(`quantised_rows_q${bits}_r${rows}_${lanes}x${columns}`, unit);
           }
         }
+        for (const [, format] of source.matchAll(/^CERTIFY_OF\((\w+), /gm)) {
+          for (const [, rows] of source.matchAll(/CERTIFY\(name, bits, groups, (\d)\)/g)) {
+            defined.set(`certify_${format}_r${rows}`, unit);
+          }
+        }
         for (const [, layout, ...sizes] of source.matchAll(
           /LINEAR_TILES\(type, E, (\w+), \w+, (\d+), (\d+), (\d+), (\d+)\)/g,
         )) {
@@ -106,5 +112,5 @@ describe('parameters of CUDA kernels', () => {
     const planned = new Set(planCases(cudaContractGroups(), cudaFacts).map(({ kernel }) => kernel));
     expect(planned.size).toBeGreaterThan(30);
     expect([...planned].filter((kernel) => defined.get(kernel) !== unitOf(kernel))).toEqual([]);
-  });
+  }, 300_000);
 });

@@ -1,7 +1,18 @@
 import { describe, expect, it } from 'vitest';
 import type { KernelVariants } from '../../src/backend/cuda/launch.js';
 import { planLaunches } from '../../src/backend/cuda/plan-launches.js';
-import type { AttentionOp, LinearOp, Op, PlacedOp } from '../../src/backend/ops.js';
+import type {
+  ActiveInputsOp,
+  AttentionOp,
+  CompactOp,
+  LinearOp,
+  LowBitCopy,
+  NormOp,
+  Op,
+  PlacedOp,
+} from '../../src/backend/ops.js';
+import { lowBitFormats } from '../../src/checkpoint/low-bit.js';
+import { lowBitLayout, roundedInputLayout } from '../../src/checkpoint/low-bit-layout.js';
 import type { Span } from '../../src/memory/buffers.js';
 import { cudaContractGroups, cudaFacts, oldestFacts, planCases } from './cuda-support.js';
 
@@ -123,6 +134,63 @@ describe('launches of the CUDA backend', () => {
     expect(launches[4]!.grid).toEqual([41, 1, 1]);
   });
 
+  it('a decode layer with certificates is six launches', () => {
+    const plain = layer();
+    const [x, marks] = [span(hidden * 4), span(ffn * 4)];
+    const product = plain[8] as LinearOp;
+    const copy: LowBitCopy = {
+      span: span(lowBitLayout(lowBitFormats.int8, hidden, ffn, 0).byteLength),
+      format: lowBitFormats.int8,
+      inputs: hidden,
+      outputs: ffn,
+      directions: 0,
+      directionExponent: 0,
+    };
+    const rounded = span(roundedInputLayout(1, hidden, 0).byteLength);
+    const active = span((ffn + 1) * 4);
+    const bias = product.bias;
+    const ops: Op[] = [
+      ...plain.slice(0, 7),
+      { ...(plain[7] as NormOp), out: x },
+      { kind: 'round-input', rows: 1, x, copy, out: rounded },
+      { kind: 'certify', rows: 1, copy, input: rounded, bias, threshold: 0, out: marks },
+      { kind: 'compact', rows: 1, width: ffn, x: marks, active },
+      {
+        kind: 'active-outputs',
+        rows: 1,
+        x,
+        inputs: hidden,
+        active,
+        listBegin: 0,
+        listEnd: -1,
+        slots: null,
+        matrix: { ...product.matrix, layout: 'output-major', rowStride: hidden },
+        out: marks,
+        outStride: ffn,
+        bias,
+      },
+      { kind: 'activate', count: ffn, activation: 'relu', threshold: 0, x: marks },
+      { ...(plain[10] as CompactOp), x: marks },
+      { ...(plain[11] as ActiveInputsOp), x: marks },
+    ];
+    const launches = planLaunches(placed(ops), cudaFacts);
+    expect(launches.slice(3).map(({ kernel }) => kernel)).toEqual([
+      'round_input',
+      'certify_int8_r1',
+      'active_direct_f16_r1_16B',
+    ]);
+    expect(launches[3]!.values).toMatchObject({ norm: 0 });
+    expect(launches[4]!).toMatchObject({ grid: [132, 1, 1], threads: 13 * 32 });
+    expect(launches[4]!.values).toMatchObject({ weights: 1, activation: 0, depth: 12, rowBlocks: 20 });
+    // Two more blocks of threads than the columns need write the two sets.
+    expect(launches[5]!.grid).toEqual([42, 1, 1]);
+    expect(new Set(launches.map(({ overlapsPrevious }) => overlapsPrevious))).toEqual(new Set([true]));
+    const shared = ops.map((op) =>
+      op.kind === 'compact' || op.kind === 'active-inputs' ? { ...op, active } : op,
+    );
+    expect(planLaunches(placed(shared), cudaFacts)[5]!.values).toMatchObject({ flagged: 0 });
+  });
+
   it('launches of a decode layer overlap where the device can', () => {
     const overlapping = (facts: typeof cudaFacts) =>
       planLaunches(placed(layer()), facts).map(({ overlapsPrevious }) => overlapsPrevious);
@@ -179,22 +247,26 @@ describe('launches of the CUDA backend', () => {
   it.each([
     ['sm_90', cudaFacts],
     ['sm_75', oldestFacts],
-  ] as const)('stays inside the limits of %s for every case of the contract', (_, facts) => {
-    const launches = planCases(cudaContractGroups(), facts);
-    expect(launches.length).toBeGreaterThan(500);
-    for (const { kernel, grid, threads, sharedBytes, cluster, values } of launches) {
-      expect(threads % 32, kernel).toBe(0);
-      expect(threads, kernel).toBeLessThanOrEqual(1024);
-      expect(threads, kernel).toBeGreaterThan(0);
-      expect(sharedBytes, kernel).toBeLessThanOrEqual(facts.sharedBytes);
-      expect(grid[0] % cluster, kernel).toBe(0);
-      expect(Math.min(...grid), kernel).toBeGreaterThan(0);
-      expect(Math.max(grid[1], grid[2]), kernel).toBeLessThanOrEqual(65_535);
-      for (const [name, value] of Object.entries(values)) {
-        expect(Number.isFinite(value), `${kernel} ${name}`).toBe(true);
+  ] as const)(
+    'stays inside the limits of %s for every case of the contract',
+    (_, facts) => {
+      const launches = planCases(cudaContractGroups(), facts);
+      expect(launches.length).toBeGreaterThan(500);
+      for (const { kernel, grid, threads, sharedBytes, cluster, values } of launches) {
+        expect(threads % 32, kernel).toBe(0);
+        expect(threads, kernel).toBeLessThanOrEqual(1024);
+        expect(threads, kernel).toBeGreaterThan(0);
+        expect(sharedBytes, kernel).toBeLessThanOrEqual(facts.sharedBytes);
+        expect(grid[0] % cluster, kernel).toBe(0);
+        expect(Math.min(...grid), kernel).toBeGreaterThan(0);
+        expect(Math.max(grid[1], grid[2]), kernel).toBeLessThanOrEqual(65_535);
+        for (const [name, value] of Object.entries(values)) {
+          expect(Number.isFinite(value), `${kernel} ${name}`).toBe(true);
+        }
       }
-    }
-  });
+    },
+    300_000,
+  );
 
   it('asks ahead for no byte beyond a matrix', () => {
     for (const { kernel, grid, values } of planLaunches(placed(layer()), cudaFacts)) {

@@ -8,8 +8,9 @@ import { type StoredType, storedTypes } from './weight-types.js';
 export const kernelFolder = fileURLToPath(new URL('../../../cuda/', import.meta.url));
 
 /** Sources that are compiled once, and those that are compiled for each type of weights. */
-const plainSources = ['rows.cu', 'attention.cu', 'quantised-rows.cu'] as const;
+const plainSources = ['rows.cu', 'attention.cu', 'quantised-rows.cu', 'certify.cu'] as const;
 const typedSources = [
+  'linear-direct.cu',
   'linear-rows.cu',
   'linear-stream.cu',
   'linear-tiles.cu',
@@ -54,6 +55,7 @@ export function readKernelUnits(numerics: BackendInfo['numerics'] = 'portable'):
 
 const unitsByPrefix: readonly (readonly [string, string])[] = [
   ['attention_', 'attention.cu'],
+  ['linear_direct_', 'linear-direct.cu'],
   ['linear_rows_', 'linear-rows.cu'],
   ['linear_stream_', 'linear-stream.cu'],
   ['linear_tiles_', 'linear-tiles.cu'],
@@ -62,6 +64,8 @@ const unitsByPrefix: readonly (readonly [string, string])[] = [
   ['active_inputs_', 'sparse.cu'],
   ['active_direct_', 'sparse.cu'],
   ['output_rows_', 'sparse.cu'],
+  ['round_input', 'certify.cu'],
+  ['certify_', 'certify.cu'],
 ];
 
 /** The unit that a kernel is in, by its name. */

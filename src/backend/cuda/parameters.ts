@@ -1,7 +1,7 @@
 /**
  * Parameters of the kernels: one structure each, every field 8 bytes. The structures of cuda/*.cu declare the same fields
- * in the same order; a test compares them. `pointer`: a device address, 0 for none. `integer`: i64. `real`: f64 that holds
- * a binary32 value.
+ * in the same order; a test compares them. `pointer`: a device address, 0 for none. `integer`: i64. `real`: f64, which
+ * holds a binary32 value except where certificates are computed.
  */
 export type FieldKind = 'pointer' | 'integer' | 'real';
 
@@ -143,6 +143,8 @@ export const parameterFields = {
     bias: pointer,
     residual: pointer,
     blocksPerRound: integer,
+    flagged: pointer,
+    flaggedWidth: integer,
   },
   OutputRowsParams: {
     rows: integer,
@@ -164,6 +166,54 @@ export const parameterFields = {
     activation: integer,
     threshold: real,
     blocksPerRound: integer,
+  },
+  RoundInputParams: {
+    inputs: integer,
+    directions: integer,
+    directionExponent: integer,
+    inflation: real,
+    gamma: real,
+    constant: real,
+    x: pointer,
+    basis: pointer,
+    scalars: pointer,
+    rounded: pointer,
+    components: pointer,
+    blocksPerRound: integer,
+    norm: integer,
+    epsilon: real,
+    from: pointer,
+    scale: pointer,
+    shift: pointer,
+  },
+  CertifyParams: {
+    rows: integer,
+    inputs: integer,
+    outputs: integer,
+    directions: integer,
+    threshold: real,
+    scalars: pointer,
+    rounded: pointer,
+    projected: pointer,
+    records: pointer,
+    codes: pointer,
+    high: pointer,
+    groupScales: pointer,
+    components: pointer,
+    bias: pointer,
+    out: pointer,
+    depth: integer,
+    warpBytes: integer,
+    mostTurns: integer,
+    prefetchBytes: integer,
+    weights: integer,
+    matrix: pointer,
+    rowStride: integer,
+    x: pointer,
+    flags: pointer,
+    activation: integer,
+    activationThreshold: real,
+    rowBlocks: integer,
   },
   GatherParams: {
     rows: integer,

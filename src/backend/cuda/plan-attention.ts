@@ -8,19 +8,19 @@ export const attentionScratchRows = 16;
 
 /**
  * How a row and head is divided where there are few rows: blocks of threads of its cluster, and groups of 128 threads in
- * each, which take the blocks of 128 positions in turn. The first that fits and gives every block a group is taken, else
- * the one with the most groups that fits.
+ * each, which take the blocks of 128 positions in turn. Where rows and heads alone fill the device it is the first that fits;
+ * else the first that fits and gives every block a group, else the one with the most groups that fits.
  */
 export const attentionVariants = [
   { cluster: 1, groups: 1 },
   { cluster: 2, groups: 1 },
-  { cluster: 4, groups: 1 },
-  { cluster: 8, groups: 1 },
+  { cluster: 2, groups: 2 },
+  { cluster: 4, groups: 2 },
   { cluster: 8, groups: 2 },
   { cluster: 8, groups: 4 },
-  { cluster: 4, groups: 2 },
+  { cluster: 8, groups: 1 },
+  { cluster: 4, groups: 1 },
   { cluster: 4, groups: 4 },
-  { cluster: 2, groups: 2 },
   { cluster: 2, groups: 4 },
 ] as const;
 type AttentionVariant = (typeof attentionVariants)[number];
@@ -57,6 +57,7 @@ function clusterLaunch(op: AttentionOp, opIndex: number, facts: LaunchFacts): La
   );
   const shape =
     shapes.find(({ variant }) => attentionName(variant) === facts.variants?.attention) ??
+    (op.rows * op.heads >= facts.multiprocessors ? shapes[0] : undefined) ??
     shapes.find(({ variant }) => room(variant) >= blocks) ??
     widest;
   if (shape === null) return null;

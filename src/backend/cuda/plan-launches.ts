@@ -1,8 +1,16 @@
-import { DefectError } from '../../base/errors.js';
 import type { Op, PlacedOp } from '../ops.js';
-import { fusableActivation, linearGroup, readsWholeSet } from './fuse.js';
-import type { Launch, LaunchFacts } from './launch.js';
+import { type Fused, fusableActivation, linearGroup, readsWholeSet } from './fuse.js';
+import { at, type Launch, type LaunchFacts } from './launch.js';
 import { planAttention } from './plan-attention.js';
+import {
+  type CertifiedRows,
+  certifiedRows,
+  planCertifiedRows,
+  planCertify,
+  planFlags,
+  planRoundInput,
+  roundsNorm,
+} from './plan-certify.js';
 import { planLinear } from './plan-linear.js';
 import { planLinearRows } from './plan-linear-rows.js';
 import { nativeProduct, planNative } from './plan-native.js';
@@ -43,6 +51,14 @@ function planNext(ops: readonly PlacedOp[], index: number, facts: LaunchFacts, l
     if (planned !== null) launches.push(planned);
     return activation === null ? index + 1 : index + 2;
   }
+  if (op.kind === 'norm' && behind?.kind === 'round-input' && roundsNorm(op, behind, facts)) {
+    launches.push(...planRoundInput(behind, index + 1, op, facts));
+    return index + 2;
+  }
+  if (op.kind === 'certify') {
+    const group = certifiedRows(ops, index, facts);
+    if (group !== null) return planGroupOfRows(ops, group, facts, launches);
+  }
   if (op.kind === 'quantised-linear') {
     const { value, next } = planQuantised(ops, index, facts);
     launches.push(...value);
@@ -67,17 +83,40 @@ function planNext(ops: readonly PlacedOp[], index: number, facts: LaunchFacts, l
     launches.push(planLinear({ op, opIndex: index, activation }, facts));
     return activation === null ? index + 1 : index + 2;
   }
-  if (
-    op.kind === 'compact' &&
-    behind?.kind === 'active-inputs' &&
-    nativeProduct(behind) === null &&
-    readsWholeSet(op, behind)
-  ) {
-    launches.push(planActiveDirect(op, behind, index + 1, facts));
+  const direct = directAt(ops, index);
+  if (direct !== null) {
+    launches.push(planActiveDirect(direct.compact, direct.product, index + 1, facts));
     return index + 2;
   }
   launches.push(...planOne(op, index, facts));
   return index + 1;
+}
+
+/** An active set and the product over it that are one launch. */
+function directAt(ops: readonly PlacedOp[], index: number) {
+  const compact = ops[index]?.op;
+  const product = ops[index + 1]?.op;
+  if (compact?.kind !== 'compact' || product?.kind !== 'active-inputs') return null;
+  return nativeProduct(product) === null && readsWholeSet(compact, product) ? { compact, product } : null;
+}
+
+/** Certificates with their rows. The set of these rows, which only the host asks for, is made beside the next product. */
+function planGroupOfRows(
+  ops: readonly PlacedOp[],
+  { value, next }: Fused<CertifiedRows>,
+  facts: LaunchFacts,
+  launches: Launch[],
+): number {
+  launches.push(planCertifiedRows(value, facts));
+  const direct = directAt(ops, next);
+  if (direct === null) {
+    launches.push(planFlags(value));
+    return next;
+  }
+  // Where both sets are the same bytes the second one is what stays.
+  const flagged = at(direct.compact.active) === at(value.compact.active) ? null : value.compact;
+  launches.push(planActiveDirect(direct.compact, direct.product, next + 1, facts, flagged));
+  return next + 2;
 }
 
 function planOne(
@@ -109,7 +148,8 @@ function planOne(
     case 'attention':
       return planAttention(op, index, facts);
     case 'round-input':
+      return planRoundInput(op, index, null, facts);
     case 'certify':
-      throw new DefectError(`Cannot plan "${op.kind}": no kernel of this backend computes it`);
+      return planCertify(op, index, facts);
   }
 }

@@ -25,12 +25,13 @@ const directThreads = 640;
 /** Shared words of the block of threads that writes the set; cuda/active-set.cuh. */
 const compactWords = 1024 + 32;
 
-/** The active set and the product over it in one launch. */
+/** The active set and the product over it in one launch. `flagged`: a set in front that holds flags; see `planCertifiedRows`. */
 export function planActiveDirect(
   compact: CompactOp,
   op: ActiveInputsOp,
   opIndex: number,
   facts: LaunchFacts,
+  flagged: CompactOp | null = null,
 ): Launch {
   const variant = rowsVariant(op.rows);
   const { type, rowStride } = op.matrix;
@@ -53,7 +54,7 @@ export function planActiveDirect(
     `active_direct_${type}_r${variant}_${aligned ? '16B' : '1'}`,
     'ActiveDirectParams',
     {
-      grid: [Math.ceil(op.outputs / columns) + 1],
+      grid: [Math.ceil(op.outputs / columns) + (flagged === null ? 1 : 2)],
       threads,
       sharedBytes: Math.max(compactWords * 4, fixedBytes + blocksPerRound * variant * columns * 4),
       overlapsPrevious: true,
@@ -71,6 +72,8 @@ export function planActiveDirect(
       bias: at(op.bias),
       residual: at(op.residual),
       blocksPerRound,
+      flagged: flagged === null ? 0 : at(flagged.active),
+      flaggedWidth: flagged?.width ?? 0,
     },
   );
 }

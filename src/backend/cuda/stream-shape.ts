@@ -1,5 +1,6 @@
 import { type StoredType, storedBytes } from '../../base/stored-type.js';
 import { blockInputs } from '../ops.js';
+import type { DirectTile } from './direct-shape.js';
 import type { LaunchFacts } from './launch.js';
 
 /** Lanes that share a block of 128 inputs, and adjacent columns of each: the kernels of cuda/linear-stream.cu. */
@@ -24,7 +25,8 @@ export interface StreamChoice {
   /** Weights that a launch asks for ahead of its inputs, where launches overlap. */
   readonly prefetchedBytes: number;
 }
-export type StreamTuning = Partial<StreamChoice>;
+/** `direct`: a kernel of cuda/linear-direct.cu in place of the preferred one; null for none of them. */
+export type StreamTuning = Partial<StreamChoice> & { readonly direct?: DirectTile | null };
 
 /** A choice for products of at most so many columns for each multiprocessor, and so many inputs. */
 interface Preference extends StreamChoice {

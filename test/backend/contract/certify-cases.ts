@@ -1,8 +1,10 @@
 import type { LowBitCopy, Op } from '../../../src/backend/ops.js';
+import { widenStored } from '../../../src/base/half.js';
+import type { StoredType } from '../../../src/base/stored-type.js';
 import { type LowBitFormat, lowBitFormats, lowBitNames } from '../../../src/checkpoint/low-bit.js';
 import { LowBitCopyWriter, roundDirections } from '../../../src/checkpoint/low-bit-copy.js';
 import { lowBitLayout, roundedInputLayout } from '../../../src/checkpoint/low-bit-layout.js';
-import { type CaseGroup, type ContractCase, oddSizes, rowCounts } from './case.js';
+import { type CaseGroup, type ContractCase, oddSizes, rowCounts, storedTypes } from './case.js';
 import { CaseRandom, type Flavor } from './case-random.js';
 import type { Workbench } from './workbench.js';
 
@@ -19,10 +21,147 @@ interface CertifyShape {
 
 /** `round-input` and `certify`: what they leave is compared byte by byte. */
 export function certifyGroups(): CaseGroup[] {
-  return lowBitNames.map((name) => ({
-    name: `certify, ${name}`,
-    cases: shapes(lowBitFormats[name]).map(certifyCase),
+  return [
+    ...lowBitNames.map((name) => ({
+      name: `certify, ${name}`,
+      cases: shapes(lowBitFormats[name]).map(certifyCase),
+    })),
+    ...storedTypes.map((type) => ({
+      name: `certify with rows, ${type}`,
+      cases: rowShapes(type).map(certifiedRowsCase),
+    })),
+  ];
+}
+
+/** A decode pass of a layer with certificates, from its norm to its second projection. */
+interface RowsShape {
+  readonly type: StoredType;
+  readonly format: LowBitFormat;
+  readonly rows: number;
+  readonly inputs: number;
+  readonly outputs: number;
+  readonly directions: number;
+  /** The norm in front, the activation, and the product behind are there. */
+  readonly norm: boolean;
+  readonly activation: 'relu' | 'relu2' | 'fatrelu' | 'silu' | null;
+  readonly second: 'own set' | 'same set' | null;
+}
+
+function rowShapes(type: StoredType): RowsShape[] {
+  const sizes = [8, 24, 136, 264, 512, 520, 1288, 4104, 33, 12, 130, 70];
+  return sizes.map((inputs, i) => ({
+    type,
+    format: lowBitFormats[lowBitNames[i % lowBitNames.length]!],
+    rows: [1, 2, 3, 4, 5][i % 5]!,
+    inputs,
+    outputs: inputs > 4000 ? 40 : [5, 37, 290, 64, 1, 700, 128][i % 7]!,
+    directions: [0, 0, 16, 64][i % 4]!,
+    norm: i % 3 !== 1,
+    activation: (['relu', 'fatrelu', 'relu2', null, 'silu'] as const)[i % 5]!,
+    second: (['own set', 'same set', null] as const)[(i >> 1) % 3]!,
   }));
+}
+
+function certifiedRowsCase(shape: RowsShape): ContractCase {
+  const { type, format, rows, inputs, outputs, directions, norm, activation, second } = shape;
+  const parts = [norm ? 'norm' : null, activation, second].filter((part) => part !== null);
+  return {
+    name: `${rows} rows, ${inputs} inputs, ${outputs} neurons of ${format.bits} bits, ${directions} directions, ${parts.join(', ')}`,
+    build: (bench) => {
+      const { random } = bench;
+      const weights = random.weights(type, inputs * outputs, 'plain');
+      const copy = makeCopy(new CaseRandom(random.word(), 0), shape, widenStored(type, weights));
+      // Low enough that some neurons are certified, others not.
+      const bias = bench.floats(
+        'bias',
+        random.floats(outputs, 'plain').map((value) => value - Math.sqrt(inputs) / 2),
+      );
+      const x = bench.floats('x', random.floats(rows * inputs, 'plain'));
+      const given: LowBitCopy = {
+        span: bench.storedAligned('copy', 'f16', copy.bytes),
+        format,
+        inputs,
+        outputs,
+        directions,
+        directionExponent: copy.exponent,
+      };
+      const rounded = bench.storedAligned(
+        'rounded',
+        'f16',
+        random.bytes(roundedInputLayout(rows, inputs, directions).byteLength),
+      );
+      const ops: Op[] = [];
+      if (norm) {
+        const from = bench.floats('stream', random.floats(rows * inputs, 'plain'));
+        const [gamma, beta] = [random.floats(inputs, 'plain'), random.floats(inputs, 'plain')];
+        ops.push({
+          kind: 'norm',
+          norm: random.pick(['layer', 'rms']),
+          rows,
+          width: inputs,
+          epsilon: 1e-5,
+          x: from,
+          gamma: bench.floats('gamma', gamma),
+          beta: random.chance(0.5) ? bench.floats('beta', beta) : null,
+          out: x,
+        });
+      }
+      ops.push(...certifyOps(bench, { rows, copy: given, rounded, bias, x }));
+      const marks = (ops.at(-1) as Extract<Op, { kind: 'certify' }>).out;
+      const active = bench.active('set', Math.max(outputs, 1), null);
+      ops.push(
+        { kind: 'compact', rows, width: outputs, x: marks, active },
+        {
+          kind: 'active-outputs',
+          rows,
+          x,
+          inputs,
+          active,
+          listBegin: 0,
+          listEnd: -1,
+          slots: null,
+          matrix: {
+            span: bench.storedAligned('first', type, weights),
+            type,
+            layout: 'output-major',
+            rowStride: inputs,
+          },
+          out: marks,
+          outStride: outputs,
+          bias,
+        },
+      );
+      const count = rows * outputs;
+      if (activation !== null) ops.push({ kind: 'activate', count, activation, threshold: 0.01, x: marks });
+      if (second === null) return ops;
+      const set = second === 'same set' ? active : bench.active('second set', outputs, null);
+      ops.push(
+        { kind: 'compact', rows, width: outputs, x: marks, active: set },
+        {
+          kind: 'active-inputs',
+          rows,
+          x: marks,
+          xStride: outputs,
+          active: set,
+          listBegin: 0,
+          listEnd: -1,
+          slots: null,
+          outputs: 37,
+          matrix: {
+            span: bench.storedAligned('second', type, random.weights(type, outputs * 37, 'plain')),
+            type,
+            layout: 'input-major',
+            rowStride: 37,
+          },
+          out: bench.room('out', rows * 37),
+          continues: false,
+          bias: null,
+          residual: null,
+        },
+      );
+      return ops;
+    },
+  };
 }
 
 function shapes(format: LowBitFormat): CertifyShape[] {
@@ -73,14 +212,14 @@ function certifyCase(shape: CertifyShape): ContractCase {
       if (made?.seed !== seed) made = { seed, ...makeCopy(new CaseRandom(seed, 0), shape) };
       const bias = random.chance(0.7) ? bench.floats('bias', random.floats(outputs, 'plain')) : null;
       const copy: LowBitCopy = {
-        span: bench.stored('copy', 'f16', made.bytes),
+        span: bench.storedAligned('copy', 'f16', made.bytes),
         format,
         inputs,
         outputs,
         directions,
         directionExponent: made.exponent,
       };
-      const rounded = bench.stored(
+      const rounded = bench.storedAligned(
         'rounded',
         'f16',
         random.bytes(roundedInputLayout(rows, inputs, directions).byteLength),
@@ -115,7 +254,14 @@ function certifyOps(
 
 function makeCopy(
   random: CaseRandom,
-  { format, inputs, outputs, directions, anyCodes = false }: CertifyShape,
+  {
+    format,
+    inputs,
+    outputs,
+    directions,
+    anyCodes = false,
+  }: Pick<CertifyShape, 'format' | 'inputs' | 'outputs' | 'directions' | 'anyCodes'>,
+  weights: Float32Array | null = null,
 ): { bytes: Uint8Array; exponent: number } {
   const length = Math.sqrt(inputs);
   const basis =
@@ -129,7 +275,10 @@ function makeCopy(
         );
   const writer = new LowBitCopyWriter(inputs, outputs, format, basis);
   for (let neuron = 0; neuron < outputs; neuron += 1) {
-    writer.add(neuron, random.floats(inputs, random.pick(['plain', 'wide', 'tiny', 'edges', 'sparse'])));
+    const row =
+      weights?.subarray(neuron * inputs, (neuron + 1) * inputs) ??
+      random.floats(inputs, random.pick(['plain', 'wide', 'tiny', 'edges', 'sparse']));
+    writer.add(neuron, row);
   }
   if (anyCodes) {
     const layout = lowBitLayout(format, inputs, outputs, directions);

@@ -76,6 +76,11 @@ describe('parameters of CUDA kernels', () => {
         )) {
           defined.set(name!.replace('##type##', type!).replace(/##R(##)?/, values[0]!), unit);
         }
+        for (const [, rows, lanes, batch] of source.matchAll(
+          /LINEAR_DIRECT\(type, E, (\d), (\d), (\d+)\)/g,
+        )) {
+          defined.set(`linear_direct_${type}_r${rows}_${lanes}x${batch}`, unit);
+        }
         for (const [, rows, lanes, columns] of source.matchAll(
           /QUANTISED_ROWS\(bits, (\d), (\d+), (\d)\)/g,
         )) {

@@ -19,7 +19,7 @@ import { loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { gunzipSync, gzipSync } from 'node:zlib';
+import { brotliCompressSync, brotliDecompressSync, constants } from 'node:zlib';
 import { readArchive } from '../dist/lab/archive-container.js';
 import { parseProtocol } from '../dist/lab/protocol-file.js';
 
@@ -49,11 +49,17 @@ function waybill(args, allowed = [0]) {
   if (!allowed.includes(status)) throw new Error(`waybill ${args.join(' ')} ended with exit code ${status}`);
 }
 
+/** Small, for a repository: the window reaches across the whole archive. */
+function wrapped(bytes) {
+  const params = { [constants.BROTLI_PARAM_QUALITY]: 11, [constants.BROTLI_PARAM_LGWIN]: 24 };
+  return brotliCompressSync(bytes, { params });
+}
+
 async function earlierAttempt(name, digest, scratch) {
-  const wrapped = join(receipts, `${name}.zip.gz`);
-  if (!existsSync(wrapped)) return [];
-  const bytes = gunzipSync(readFileSync(wrapped));
-  const manifest = JSON.parse((await readArchive(bytes, wrapped)).get('manifest.json').toString());
+  const file = join(receipts, `${name}.zip.br`);
+  if (!existsSync(file)) return [];
+  const bytes = brotliDecompressSync(readFileSync(file));
+  const manifest = JSON.parse((await readArchive(bytes, file)).get('manifest.json').toString());
   if (manifest.protocol.digest !== digest) return [];
   const path = join(scratch, 'earlier.zip');
   writeFileSync(path, bytes);
@@ -79,7 +85,7 @@ for (const name of names) {
     const again = values.reexecute === '0' ? [] : ['--reexecute', values.reexecute, '--model', model];
     waybill(['lab', 'audit', zip, '--key', publicKey, ...again], verdicts);
     const results = {
-      [`${name}.zip.gz`]: gzipSync(readFileSync(zip), { level: 9 }),
+      [`${name}.zip.br`]: wrapped(readFileSync(zip)),
       [`${name}.zip.sha256`]: readFileSync(`${zip}.sha256`),
       [`${name}.pub.pem`]: readFileSync(publicKey),
     };

@@ -3,13 +3,13 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { readArchiveFile } from '../dist/lab/archive-file.js';
 import { auditArchive } from '../dist/lab/audit.js';
-import { withReceiptsTable } from '../dist/lab/receipts-table.js';
+import { withReceipts } from '../dist/lab/receipts-table.js';
 
 const root = new URL('../', import.meta.url);
 const check = process.argv.includes('--check');
 const entries = [];
 for (const file of readdirSync(new URL('receipts/', root))
-  .filter((name) => name.endsWith('.zip.gz'))
+  .filter((name) => name.endsWith('.zip.br'))
   .sort()) {
   const bytes = await readArchiveFile(new URL(`receipts/${file}`, root).pathname);
   const { audit, archive } = await auditArchive(bytes, { name: file });
@@ -22,7 +22,7 @@ for (const [name, folder] of [
 ]) {
   const path = new URL(name, root);
   const text = readFileSync(path, 'utf8');
-  const current = withReceiptsTable(text, entries, folder);
+  const current = withReceipts(text, entries, folder);
   if (current === text) continue;
   if (check) {
     console.error(`${name} does not show what receipts/ holds: run node scripts/receipts-table.mjs`);

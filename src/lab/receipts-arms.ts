@@ -94,7 +94,7 @@ function conditions({ run }: JudgedArchive): string {
 
 /** A sentence of facts that a record may hold anything in. */
 function escapeCaption(text: string): string {
-  const escaped = escapeMarkdown(text).replace(/\\([-.+()])/g, '$1');
+  const escaped = escapeMarkdown(text).replace(/\\([-.+():])/g, '$1');
   return `${escaped[0]!.toUpperCase()}${escaped.slice(1)}`;
 }
 

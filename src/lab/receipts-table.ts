@@ -10,19 +10,21 @@ export interface ReceiptEntry {
   readonly archive: JudgedArchive;
 }
 
-/** Between its two marks a document shows the table of all archives, or the arms of one: `<!-- arms of NAME begin -->`. */
-const places = /(<!-- (receipts|arms of ([a-z0-9.-]+)) begin -->\n).*?(<!-- \2 end -->)/gs;
+/**
+ * Between its two marks a document shows the table of all archives (`receipts`), the same in short (`verdicts`), or the
+ * arms of one (`arms of NAME`).
+ */
+const places = /(<!-- (receipts|verdicts|arms of ([a-z0-9.-]+)) begin -->\n).*?(<!-- \2 end -->)/gs;
 
 /**
  * A document with everything that it shows of archives made anew; `folder` leads from the document to the archives.
  * @throws InputError `receipt-missing` for the arms of an archive that is not there
  */
 export function withReceipts(text: string, entries: readonly ReceiptEntry[], folder: string): string {
-  return text.replace(
-    places,
-    (_, begin: string, what: string, name: string | undefined, end: string) =>
-      `${begin}${what === 'receipts' ? receiptsTable(entries, folder) : armsTable(entryOf(entries, name!), folder)}${end}`,
-  );
+  return text.replace(places, (_, begin: string, what: string, name: string | undefined, end: string) => {
+    if (name !== undefined) return `${begin}${armsTable(entryOf(entries, name), folder)}${end}`;
+    return `${begin}${what === 'receipts' ? receiptsTable(entries, folder) : verdictsTable(entries, folder)}${end}`;
+  });
 }
 
 function entryOf(entries: readonly ReceiptEntry[], name: string): ReceiptEntry {
@@ -36,28 +38,57 @@ function entryOf(entries: readonly ReceiptEntry[], name: string): ReceiptEntry {
 
 /** What each archive's gates came to, recomputed from its raw records. */
 export function receiptsTable(entries: readonly ReceiptEntry[], folder: string): string {
-  const rows = entries.map(({ file, archive }) => {
-    const { gates, verdict } = archive.run.evaluation;
-    const passed = gates.filter((gate) => gate.verdict === 'pass').length;
-    const open = gates.flatMap(({ name, verdict: found }) =>
-      found === 'pass' ? [] : [`**${found}**: ${escapeMarkdown(name)}`],
-    );
-    const name = archive.run.part.protocol.protocol.name;
-    const cells = [
-      `[${name}](${folder}${file})`,
-      [`${verdict}, ${passed} of ${gates.length}`, ...open].join('; '),
-      sharesOf(archive).join('; '),
-      effectsOf(archive).join('; '),
-    ];
-    return `| ${cells.map((cell) => (cell === '' ? '–' : cell)).join(' | ')} |`;
-  });
   const head = [
     'protocol, archive',
     'verdict, gates that pass',
     'bytes, a share of',
     'time, paired ratio (interval) [the same of identical arms]',
   ];
-  return [`| ${head.join(' | ')} |`, `|${'---|'.repeat(head.length)}`, ...rows, ''].join('\n');
+  return tableOf(head, entries, ({ archive, file }) => {
+    const open = archive.run.evaluation.gates.flatMap(({ name, verdict }) =>
+      verdict === 'pass' ? [] : [`**${verdict}**: ${escapeMarkdown(name)}`],
+    );
+    return [
+      linkOf(archive, folder, file),
+      [verdictOf(archive), ...open].join('; '),
+      sharesOf(archive).join('; '),
+      effectsOf(archive).join('; '),
+    ];
+  });
+}
+
+/** The same without gates by name and without times. */
+function verdictsTable(entries: readonly ReceiptEntry[], folder: string): string {
+  const head = ['protocol, archive', 'verdict, gates that pass', 'bytes, a share of'];
+  return tableOf(head, entries, ({ archive, file }) => [
+    linkOf(archive, folder, file),
+    verdictOf(archive),
+    sharesOf(archive).join('; '),
+  ]);
+}
+
+function tableOf(
+  head: readonly string[],
+  entries: readonly ReceiptEntry[],
+  cellsOf: (entry: ReceiptEntry) => readonly string[],
+): string {
+  const row = (cells: readonly string[]): string =>
+    `| ${cells.map((cell) => (cell === '' ? '–' : cell)).join(' | ')} |`;
+  return [
+    row(head),
+    `|${'---|'.repeat(head.length)}`,
+    ...entries.map((entry) => row(cellsOf(entry))),
+    '',
+  ].join('\n');
+}
+
+function linkOf({ run }: JudgedArchive, folder: string, file: string): string {
+  return `[${run.part.protocol.protocol.name}](${folder}${file})`;
+}
+
+function verdictOf({ run }: JudgedArchive): string {
+  const { gates, verdict } = run.evaluation;
+  return `${verdict}, ${gates.filter((gate) => gate.verdict === 'pass').length} of ${gates.length}`;
 }
 
 /** Of each gate on a share. */

@@ -11,6 +11,7 @@ weights may take is lowered until the peak of a trial run keeps it.
 """
 
 import argparse
+import gc
 import json
 import sys
 import time
@@ -34,6 +35,7 @@ def load_offloaded(transformers, torch, checkpoint, device_bytes):
     """Weights on the GPU up to a limit, the rest in host memory; accelerate brings each module when it is called."""
     limit = device_bytes
     for _ in range(6):
+        gc.collect()  # hooks and modules hold one another
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         model = transformers.AutoModelForCausalLM.from_pretrained(

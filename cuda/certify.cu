@@ -41,7 +41,7 @@ struct RoundInputParams {
   const float *shift;
 };
 
-// Of a block of inputs in shared memory, in bytes: as floats, padded, or as binary64.
+// Numbers from one block of 128 of binary64 to the next: neighbouring blocks then meet different banks.
 constexpr int wideBlock = blockInputs + 1;
 
 template <class Value, class Join> __device__ __forceinline__ Value joinThreads(Value value, Value *room, Join join) {
@@ -70,7 +70,7 @@ __device__ __forceinline__ void roundInput(const RoundInputParams &p) {
   i64 *joined = exact + mostDirections;           // [32]
   int *whole = (int *)(joined + 32);              // [64]
   float *row = (float *)(whole + mostDirections); // [perRound] blocks of floats, padded
-  f64 *wide = (f64 *)row;                         // or of binary64
+  f64 *wide = (f64 *)(row + perRound * paddedBlock); // [perRound] blocks of binary64
   float *x = p.x + (i64)blockIdx.x * inputs;
   f64 *scalars = p.scalars + (i64)blockIdx.x * scalarsOfRow;
   short *rounded = p.rounded + (i64)blockIdx.x * padded;
@@ -119,24 +119,29 @@ __device__ __forceinline__ void roundInput(const RoundInputParams &p) {
     const int firstBlock = round * perRound, begin = firstBlock * blockInputs;
     const int here = min(perRound, blocks - firstBlock), count = min(inputs - begin, here * blockInputs);
     for (int i = threadIdx.x; i < count; i += threads) {
-      const int value = roundedWhole((f64)row[paddedIndex(i)] * inverse);
-      rounded[begin + i] = (short)value;
-      squares += (i64)value * value;
+      const f64 value = (f64)row[paddedIndex(i)];
+      const int near = roundedWhole(value * inverse);
+      const f64 missed = value - (f64)near * scale;
+      rounded[begin + i] = (short)near;
+      squares += (i64)near * near;
+      wide[i / blockInputs * wideBlock + i % blockInputs] = missed * missed;
     }
-    // The two sums of a block lie in different warps, so that none waits for both kinds.
-    for (int task = threadIdx.x; task < 2 * here; task += threads) {
-      const bool ofMissed = task >= here;
-      const int block = ofMissed ? task - here : task;
+    __syncthreads();
+    // Even warps take the blocks of one sum, odd ones those of the other.
+    for (int block = warp / 2 * 32 + lane; block < here; block += warps / 2 * 32) {
       const int inBlock = min(blockInputs, count - block * blockInputs);
-      const float *from = row + block * paddedBlock;
+      const float *values = row + block * paddedBlock;
+      const f64 *missed = wide + block * wideBlock;
       f64 acc = 0.0;
-#pragma unroll 8
-      for (int i = 0; i < inBlock; i++) {
-        f64 value = (f64)from[i];
-        if (ofMissed) value = value - (f64)roundedWhole(value * inverse) * scale;
-        acc = acc + value * value;
+      if (warp % 2 == 0) {
+#pragma unroll 16
+        for (int i = 0; i < inBlock; i++) acc = acc + (f64)values[i] * (f64)values[i];
+        sums[block] = acc;
+      } else {
+#pragma unroll 16
+        for (int i = 0; i < inBlock; i++) acc = acc + missed[i];
+        sums[here + block] = acc;
       }
-      sums[task] = acc;
     }
     __syncthreads();
     for (int block = 0; block < here; block++) {

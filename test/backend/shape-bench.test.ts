@@ -44,7 +44,7 @@ test.skipIf(!nativeStatus().available)(
     );
     expect(report.failures, lines.join('\n')).toEqual([]);
     expect(report.copyGigabytesPerSecond).toBeNull(); // only the fixed arms of the 2.7B shape keep it
-    expect(report.arms, lines.join('\n')).toHaveLength(6);
+    expect(report.arms, lines.join('\n')).toHaveLength(10);
     const packets = report.arms.filter(({ arm }) => arm.startsWith('packets'));
     expect(packets.some(({ rowsPerToken }) => rowsPerToken > 0)).toBe(true);
     for (const { arm, bytesPerToken, plannedBytesPerToken, digests } of report.arms) {

@@ -11,6 +11,7 @@ import { SetupError } from '../../src/base/errors.js';
 import { describeBackendContract } from '../backend/contract.js';
 import { cudaContractGroups } from '../backend/cuda-support.js';
 import { benchKernels, type KernelTime } from './bench-kernels.js';
+import { benchCertify } from './certify-bench.js';
 import { checkFaults, failingKernel } from './faults.js';
 import { runDeclared, type TestCounts } from './mini-runner.js';
 import { checkNativeModel, checkNativeProducts } from './native.js';
@@ -76,7 +77,7 @@ async function everything(): Promise<void> {
   const milliseconds = Number((process.hrtime.bigint() - began) / 1_000_000n);
   log(`opened ${gpu.info.kernels}: ${gpu.info.reason}, ${milliseconds} ms`);
   if (parts.has('bench')) {
-    times = await benchKernels(gpu, log);
+    times = [...(await benchKernels(gpu, log)), ...(await benchCertify(gpu, log))];
     const alone = await openCuda({ overlap: false });
     log('without overlap:');
     await benchKernels(alone, log);

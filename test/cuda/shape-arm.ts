@@ -113,11 +113,18 @@ export class Arm {
     const few = await this.run(2);
     const many = await this.run(10);
     const total = ({ outcome: { bytes } }: Episode) => ({
-      rows: bytes.movedRows['packet-rows'],
+      rows: bytes.movedRows['packet-rows'] + bytes.movedRows['uncertain-rows'],
       bytes: weightMoveCauses.reduce((sum, cause) => sum + bytes.moved[cause], 0),
     });
     const [a, b] = [total(few), total(many)];
     return { rows: (b.rows - a.rows) / 8, bytes: (b.bytes - a.bytes) / 8 };
+  }
+
+  /** Share of neurons that certificates left undecided in decode passes; null where the host does not count them. */
+  get uncertainShare(): number | null {
+    const { layers } = this.session.source.stats();
+    const judged = layers.reduce((sum, { judgedRows }) => sum + judgedRows, 0);
+    return judged === 0 ? null : layers.reduce((sum, { uncertainRows }) => sum + uncertainRows, 0) / judged;
   }
 
   /** Median time on the device of decode passes that are one submission, by events around each. */

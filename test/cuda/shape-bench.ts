@@ -49,6 +49,12 @@ export interface ArmTime {
   readonly bytesPerToken: number;
   /** By the plan at the share of neurons that was active. */
   readonly plannedBytesPerToken: number;
+  /** Of certificates; null where they are not used or not counted. */
+  readonly uncertainShare: number | null;
+  /** What the backend holds beside weights, cache and workspace, by the plan. */
+  readonly overheadBytes: number;
+  /** Of weights that are not resident and move whole, a decode token. */
+  readonly denseBytesPerToken: number;
   readonly digests: readonly string[];
 }
 
@@ -113,6 +119,8 @@ const usualArms: readonly ArmPlan[] = [
   { name: 'resident-sparse', policy: 'resident-sparse', budget: Infinity },
   { name: 'packets 4800 MiB', policy: 'phase', budget: 4800 * mebibyte },
   { name: 'packets regime C', policy: 'phase', budget: 'regime C' },
+  { name: 'certified 3600 MiB', policy: 'certified', budget: 3600 * mebibyte },
+  { name: 'certified resident', policy: 'certified', budget: Infinity },
   { name: 'stream 4800 MiB', policy: 'stream', budget: 4800 * mebibyte },
   { name: 'stream strided 4800 MiB', policy: 'stream', budget: 4800 * mebibyte, streamLayout: 'strided' },
 ];
@@ -138,6 +146,8 @@ function budgetArms({ weightBytes }: ShapeModel, budgets: readonly number[]): Ar
     return [
       { name: 'resident', policy: 'resident', budget: Infinity },
       { name: `packets ${text}`, policy: 'phase', budget },
+      { name: `certified ${text}`, policy: 'certified', budget },
+      { name: 'certified resident', policy: 'certified', budget: Infinity },
       { name: `stream ${text}`, policy: 'stream', budget },
     ];
   });
@@ -177,6 +187,9 @@ async function runGroup(
       const time = await timesOf(arm, model, share);
       times.push(time);
       log(lineOf(time));
+      if (arm.plan.policy === 'certified' && time.denseBytesPerToken > 0) {
+        failures.push(`${time.shape} ${time.arm}: ${time.denseBytesPerToken} dense bytes a token`);
+      }
       const exact = arm.session.backend.hostTier !== undefined; // else rows kept from before save an unplanned share
       if (exact && time.bytesPerToken !== time.plannedBytesPerToken) {
         failures.push(
@@ -241,6 +254,9 @@ async function timesOf(arm: Arm, model: ShapeModel, share: number): Promise<ArmT
     bytesPerToken: bytes,
     plannedBytesPerToken:
       moved.denseDecodeBytes + moved.embeddingBytes + Math.round(moved.packetBytesAtFullActivity * rowShare),
+    uncertainShare: arm.uncertainShare,
+    overheadBytes: (arm.session.backend.overheads ?? []).reduce((sum, { bytes: held }) => sum + held, 0),
+    denseBytesPerToken: moved.denseDecodeBytes,
     digests: first!.digests,
   };
 }
@@ -276,7 +292,9 @@ function lineOf(time: ArmTime): string {
     parts === null
       ? ''
       : `; attention ${ms(parts.attention)}, projections ${ms(parts.projections)}, rows ${ms(parts.rows)}, rest ${ms(parts.rest)}`;
-  return `arm ${time.shape} ${(time.activeShare * 100).toFixed(1)} % ${time.arm.padEnd(18)} regime ${time.regime}, ${(time.plannedBytes / mebibyte).toFixed(0)} MiB planned, ${(time.pinnedBytes / mebibyte).toFixed(0)} MiB pinned, load ${time.loadGigabytesPerSecond.toFixed(2)} GB/s, first token ${ms(time.firstTokenMs, 0)} ms, episodes ${ms(time.firstEpisodeMs, 0)} and ${ms(time.secondEpisodeMs, 0)} ms, prefill ${ms(time.prefillMs, 1)} ms, ${ms(time.msPerToken)} ms a token (best ${ms(time.bestMsPerToken)}, device ${ms(time.deviceMsPerToken)}${byPart}), ${time.rowsPerToken.toFixed(0)} rows, ${(time.bytesPerToken / 1e6).toFixed(2)} MB a token`;
+  const uncertain =
+    time.uncertainShare === null ? '' : `, ${(100 * time.uncertainShare).toFixed(2)} % uncertain`;
+  return `arm ${time.shape} ${(time.activeShare * 100).toFixed(1)} % ${time.arm.padEnd(18)} regime ${time.regime}, ${(time.plannedBytes / mebibyte).toFixed(0)} MiB planned, ${(time.pinnedBytes / mebibyte).toFixed(0)} MiB pinned, load ${time.loadGigabytesPerSecond.toFixed(2)} GB/s, first token ${ms(time.firstTokenMs, 0)} ms, episodes ${ms(time.firstEpisodeMs, 0)} and ${ms(time.secondEpisodeMs, 0)} ms, prefill ${ms(time.prefillMs, 1)} ms, ${ms(time.msPerToken)} ms a token (best ${ms(time.bestMsPerToken)}, device ${ms(time.deviceMsPerToken)}${byPart}), ${time.rowsPerToken.toFixed(0)} rows, ${(time.bytesPerToken / 1e6).toFixed(2)} MB a token, ${(time.overheadBytes / mebibyte).toFixed(0)} MiB of context${uncertain}`;
 }
 
 /** Every median against `packets`, the rivals among them; `stream` against the rate of the link. */

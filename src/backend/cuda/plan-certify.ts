@@ -33,8 +33,8 @@ export function roundsNorm(norm: NormOp, op: RoundInputOp, facts: LaunchFacts): 
   );
 }
 
-function roundRoom({ inputs, directions }: LowBitCopy, facts: LaunchFacts) {
-  const perBlock = 2 * 8 + (directions > 0 ? (blockInputs + 1) * 8 : paddedBlock * 4);
+function roundRoom({ inputs }: LowBitCopy, facts: LaunchFacts) {
+  const perBlock = 2 * 8 + (blockInputs + 1) * 8 + paddedBlock * 4;
   const blocks = Math.max(1, Math.ceil(inputs / blockInputs));
   const blocksPerRound = Math.min(blocks, Math.floor((facts.sharedBytes - roundFixedBytes) / perBlock));
   return { blocksPerRound, sharedBytes: roundFixedBytes + blocksPerRound * perBlock };
@@ -55,7 +55,7 @@ export function planRoundInput(
   const basis = lowBitLayout(copy.format, inputs, copy.outputs, directions).directions.byteOffset;
   // docs/certificates.md, "The input of a pass"
   const terms = blockInputs + Math.ceil(inputs / blockInputs) + 2;
-  const threads = Math.min(512, Math.max(64, Math.ceil(inputs / 128) * 32));
+  const threads = Math.min(512, Math.max(64, Math.ceil(inputs / 256) * 64));
   return [
     launch(
       opIndex,

@@ -54,7 +54,7 @@ function rowShapes(type: StoredType): RowsShape[] {
     format: lowBitFormats[lowBitNames[i % lowBitNames.length]!],
     rows: [1, 2, 3, 4, 5][i % 5]!,
     inputs,
-    outputs: inputs > 4000 ? 40 : [5, 37, 290, 64, 1, 700, 128][i % 7]!,
+    outputs: inputs > 4000 ? 40 : [5, 37, 150, 64, 1, 300, 128][i % 7]!,
     directions: [0, 0, 16, 64][i % 4]!,
     norm: i % 3 !== 1,
     activation: (['relu', 'fatrelu', 'relu2', null, 'silu'] as const)[i % 5]!,

@@ -4,7 +4,8 @@
 //   node scripts/make-receipts.mjs aa-2.7b --model DIR [--reexecute 0]  those that are named
 // An archive has the noise floor of an A/A run where a gate compares times, is signed with a key made for it, of which only
 // the public half is kept, is audited, and some of its trials are executed again. What receipts/ holds of the same
-// protocol goes into the new archive as an earlier attempt. A verdict that is no pass is a result, and stays.
+// protocol goes into the new archive as an earlier attempt, but with --fresh: for a program that was never released with
+// them. A verdict that is no pass is a result, and stays.
 import { execFileSync, spawnSync } from 'node:child_process';
 import {
   existsSync,
@@ -27,7 +28,11 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 const [receipts, protocols] = [join(root, 'receipts'), join(root, 'protocols')];
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { model: { type: 'string' }, reexecute: { type: 'string', default: '2' } },
+  options: {
+    model: { type: 'string' },
+    reexecute: { type: 'string', default: '2' },
+    fresh: { type: 'boolean', default: false },
+  },
 });
 const small = readdirSync(protocols).filter((file) => file.endsWith('-small.yaml'));
 const names = positionals.length > 0 ? positionals : small.map((file) => file.replace(/\.yaml$/, ''));
@@ -57,7 +62,7 @@ function wrapped(bytes) {
 
 async function earlierAttempt(name, digest, scratch) {
   const file = join(receipts, `${name}.zip.br`);
-  if (!existsSync(file)) return [];
+  if (values.fresh || !existsSync(file)) return [];
   const bytes = brotliDecompressSync(readFileSync(file));
   const manifest = JSON.parse((await readArchive(bytes, file)).get('manifest.json').toString());
   if (manifest.protocol.digest !== digest) return [];

@@ -3,7 +3,7 @@ import { lowBitFormat } from '../checkpoint/low-bit.js';
 import { roundedInputLayout } from '../checkpoint/low-bit-layout.js';
 import type { LowBitModel } from '../checkpoint/low-bit-model.js';
 import type { ModelConfig } from '../checkpoint/model-config.js';
-import type { Span } from '../memory/buffers.js';
+import { type Span, subspan } from '../memory/buffers.js';
 import type { HoldCause } from '../memory/causes.js';
 import type { BoundCertificate } from './bound-matrix.js';
 import type { PlacedMatrix } from './placement.js';
@@ -44,10 +44,15 @@ export function placeCertificates(
       roundedInputLayout(maxRows, matrices.get(id)!.inputs, certificate!.directions).byteLength,
   );
   const rounded = room.allocate('rounded input', 'workspace', Math.max(...sizes));
+  // One buffer: each of its own would lose up to a page of device memory. Copies end at multiples of what they need.
+  const bytes = chosen.reduce((sum, { id }) => sum + lowBit.copy(id)!.byteLength, 0);
+  const all = room.allocate('low-bit copies', 'low-bit-weights', bytes);
+  let begin = 0;
   for (const { id, layer } of chosen) {
     const { inputs, outputs } = matrices.get(id)!;
     const { format, directions, directionExponent, byteOffset, byteLength } = lowBit.copy(id)!;
-    const span = room.allocate('low-bit copies', 'low-bit-weights', byteLength);
+    const span = subspan(all, begin, byteLength);
+    begin += byteLength;
     room.loadLater(`${id}.low-bit`, layer, outputs, span, { file: copiesFile, position: byteOffset });
     places.set(id, {
       file: rowsFile,

@@ -55,7 +55,7 @@ describe.skipIf(missing !== null)(`kernel sources${missing === null ? '' : ` (no
             .filter(({ kernel }) => !waiting.has(kernel));
           expect(hasty.map(({ kernel }) => kernel)).toEqual([]);
         }
-        expect(units.length).toBe(7);
+        expect(units.length).toBe(10);
       } finally {
         rmSync(folder, { recursive: true });
       }

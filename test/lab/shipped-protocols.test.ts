@@ -46,6 +46,7 @@ const small = names
 
 /** Gates that are missed on every machine: results, kept as such. All others that need no clock must pass. */
 const missed: Readonly<Record<string, readonly string[]>> = {
+  'low-bit-rivals-small': ['4 bits choose at least half of the tokens of the exact model'],
   'row-retention-small': ['the hot set saves at least 60 % of the bytes of packets'],
 };
 

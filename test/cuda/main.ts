@@ -11,6 +11,7 @@ import { SetupError } from '../../src/base/errors.js';
 import { describeBackendContract } from '../backend/contract.js';
 import { cudaContractGroups } from '../backend/cuda-support.js';
 import { benchKernels, type KernelTime } from './bench-kernels.js';
+import { checkCertificates } from './certificates.js';
 import { benchCertify } from './certify-bench.js';
 import { checkFaults, failingKernel } from './faults.js';
 import { runDeclared, type TestCounts } from './mini-runner.js';
@@ -129,6 +130,12 @@ async function everything(): Promise<void> {
     const kvs = values.kv.split(',').filter((kv) => kv === 'f16' || kv === 'f32');
     for (const model of values.models.split(',')) {
       parity.push(await checkParity(model, prompts, Number(values.tokens), kvs, counts, log));
+      await checkCertificates(
+        model,
+        await fittingPrompts(model, prompts, Number(values.tokens)),
+        counts,
+        log,
+      );
     }
   }
   if (parts.has('numerics')) {

@@ -1,5 +1,6 @@
 import { isExact } from '../../src/acquire/policies.js';
 import { type PolicyName, policyNames } from '../../src/acquire/policy.js';
+import { lowBitNames } from '../../src/checkpoint/low-bit.js';
 import { closePlan, openModel, planSession } from '../../src/generate/session.js';
 import type { SessionOptions } from '../../src/generate/session-options.js';
 import type { TestCounts } from './mini-runner.js';
@@ -104,12 +105,18 @@ export async function checkParity(
         await compare(`${policy}, ${budgetBytes} B`, { ...one, budgetBytes }, false);
       }
     }
+    expected = exact;
+    for (const lowBit of lowBitNames) {
+      const one: Options = { ...base, backend: 'cuda', policy: 'certified', lowBit };
+      await compare(`certified by ${lowBit}, no limit`, one, false);
+      const budgetBytes = await minimumBudget(one);
+      await compare(`certified by ${lowBit}, ${budgetBytes} B`, { ...one, budgetBytes }, false);
+    }
     const strided: Options = { ...base, backend: 'cuda', policy: 'stream', streamLayout: 'strided' };
     await compare('stream strided, no limit', strided, false);
     const budgetBytes = await minimumBudget(strided);
     await compare(`stream strided, ${budgetBytes} B`, { ...strided, budgetBytes }, false);
-    expected = exact;
-    for (const policy of ['resident', 'packets', 'phase'] satisfies PolicyName[]) {
+    for (const policy of ['resident', 'packets', 'phase', 'certified'] satisfies PolicyName[]) {
       const batch: Options = { ...base, backend: 'cuda', policy, slots: prompts.length };
       for (const prefillChunk of [1, 7, 128]) {
         await compare(

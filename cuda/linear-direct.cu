@@ -1,28 +1,34 @@
 // y = W x + b for 1 or 2 rows, where every row of the matrix begins at a multiple of 16 bytes and all inputs fit in shared
-// memory. Weights pass from memory to registers alone: a lane owns the columns of 16 bytes and takes whole blocks of 128
-// inputs, with one batch of loads on its way while the batch in front of it is used. Nothing that the first two batches read
-// depends on another kernel, so they are asked for before the inputs are there.
+// memory. Weights pass from memory to registers alone: a lane owns few columns, so that there are warps enough to hide what
+// one of them waits for, and takes whole blocks of 128 inputs, with one batch of loads on its way while the batch in front
+// of it is used. Nothing that the first two batches read depends on another kernel, so they are asked for before the inputs
+// are there.
 #include "linear-rows.cuh"
 #include "norms.cuh"
 
-// 16 bytes that are read once: they take no room in the first-level cache. Volatile, so that batches stay in their order.
+// Read once: they take no room in the first-level cache. Volatile, so that batches stay in their order.
 template <class E, int C> __device__ __forceinline__ Packed<E, C> loadOnce(const char *from) {
-  uint4 bits;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-               : "l"(from));
+  constexpr int size = C * sizeof(typename E::Stored);
   Packed<E, C> pieces;
-  if constexpr (sizeof(typename E::Stored) == 2) pieces.a = bits;
-  else
-    pieces.a = make_float4(__uint_as_float(bits.x), __uint_as_float(bits.y), __uint_as_float(bits.z), __uint_as_float(bits.w));
+  if constexpr (size == 4) {
+    u32 bits;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.u32 %0, [%1];" : "=r"(bits) : "l"(from));
+    if constexpr (C == 1) pieces.a = __uint_as_float(bits);
+    else pieces.a = bits;
+  } else {
+    uint2 bits;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];" : "=r"(bits.x), "=r"(bits.y) : "l"(from));
+    if constexpr (C == 2) pieces.a = make_float2(__uint_as_float(bits.x), __uint_as_float(bits.y));
+    else pieces.a = bits;
+  }
   return pieces;
 }
 
-// `lanes` lanes side by side read `lanes` * 16 bytes of a row of the matrix; neighbouring groups of lanes have neighbouring
+// `lanes` lanes side by side read `bytes` each of a row of the matrix; neighbouring groups of lanes have neighbouring
 // blocks of inputs. A batch has U inputs.
-template <class E, int R, int lanes, int U> __device__ __forceinline__ void linearDirect(const LinearRowsParams &p) {
+template <class E, int R, int lanes, int bytes, int U> __device__ __forceinline__ void linearDirect(const LinearRowsParams &p) {
   typedef typename E::Stored Stored;
-  constexpr int C = 16 / sizeof(Stored), columns = lanes * C, batches = blockInputs / U;
+  constexpr int C = bytes / sizeof(Stored), columns = lanes * C, batches = blockInputs / U;
   static_assert(U % 4 == 0 && batches % 2 == 0, "two batches take turns");
   extern __shared__ __align__(16) float shared[];
   releaseSuccessor();
@@ -41,18 +47,18 @@ template <class E, int R, int lanes, int U> __device__ __forceinline__ void line
   float *scale = sums + max(R * columns, blocks);    // a norm's gamma and beta, [2][inputs]
 
   const i64 strideBytes = p.rowStride * sizeof(Stored);
-  const char *from = (const char *)product.matrix + (i64)group * blockInputs * strideBytes + (i64)column * sizeof(Stored);
+  const char *const matrix = (const char *)product.matrix + (i64)column * sizeof(Stored);
   const bool wide = column + C <= product.outputs;
+  auto whole = [&](int block) { return wide && (block + 1) * blockInputs <= inputs; };
   Packed<E, C> first[U], second[U];
-  auto load = [&](Packed<E, C>(&batch)[U], int index) {
-    const char *at = from + index * U * strideBytes;
+  auto load = [&](Packed<E, C>(&batch)[U], int block, int index) {
+    const char *at = matrix + ((i64)block * blockInputs + index * U) * strideBytes;
 #pragma unroll
     for (int u = 0; u < U; u++) batch[u] = loadOnce<E, C>(at + u * strideBytes);
   };
-  const bool whole = wide && (group + 1) * blockInputs <= inputs;
-  if (whole) {
-    load(first, 0);
-    load(second, 1);
+  if (whole(group)) {
+    load(first, group, 0);
+    load(second, group, 1);
   }
   const bool scaled = p.norm >= 0;
   if (scaled) {
@@ -87,11 +93,8 @@ template <class E, int R, int lanes, int U> __device__ __forceinline__ void line
     for (int r = 0; r < R; r++)
 #pragma unroll
       for (int c = 0; c < C; c++) acc[r][c] = 0.0f;
-    if (wide && (block + 1) * blockInputs <= inputs) {
-      if (block != group) {
-        load(first, 0);
-        load(second, 1);
-      }
+    if (whole(block)) {
+      const int next = whole(block + groups) ? block + groups : -1;
       auto use = [&](const Packed<E, C>(&batch)[U], int index) {
 #pragma unroll
         for (int u = 0; u < U; u += 4) {
@@ -113,10 +116,12 @@ template <class E, int R, int lanes, int U> __device__ __forceinline__ void line
       };
 #pragma unroll 1
       for (int index = 0; index < batches; index += 2) {
+        const bool last = index + 2 == batches;
+        const int block1 = last ? next : block, index1 = last ? 0 : index + 2;
         use(first, index);
-        if (index + 2 < batches) load(first, index + 2);
+        if (block1 >= 0) load(first, block1, index1);
         use(second, index + 1);
-        if (index + 3 < batches) load(second, index + 3);
+        if (block1 >= 0) load(second, block1, index1 + 1);
       }
     } else {
       const int present = min(blockInputs, inputs - block * blockInputs);
@@ -124,7 +129,7 @@ template <class E, int R, int lanes, int U> __device__ __forceinline__ void line
 #pragma unroll
         for (int c = 0; c < C; c++) {
           if (column + c >= product.outputs) continue;
-          const float weight = widen<E>(((const Stored *)(from + i * strideBytes))[c]);
+          const float weight = widen<E>(((const Stored *)(matrix + ((i64)block * blockInputs + i) * strideBytes))[c]);
 #pragma unroll
           for (int r = 0; r < R; r++) acc[r][c] = acc[r][c] + values[r * xFloats + i] * weight;
         }
@@ -132,21 +137,19 @@ template <class E, int R, int lanes, int U> __device__ __forceinline__ void line
 #pragma unroll
     for (int r = 0; r < R; r++)
 #pragma unroll
-      for (int c = 0; c < C; c += 4)
-        *reinterpret_cast<float4 *>(partial + (block * R + r) * columns + own + c) =
-            make_float4(acc[r][c], acc[r][c + 1], acc[r][c + 2], acc[r][c + 3]);
-    from += (i64)groups * blockInputs * strideBytes;
+      for (int c = 0; c < C; c++) partial[(block * R + r) * columns + own + c] = acc[r][c];
   }
   __syncthreads();
   addBlockSums<R>(p, product, partial, sums, firstColumn, columns, blocks, true, true);
 }
 
-#define LINEAR_DIRECT(type, E, R, lanes, U)                                                                            \
-  extern "C" __global__ void __launch_bounds__(320, 1) linear_direct_##type##_r##R##_##lanes##x##U(const LinearRowsParams p) { \
-    linearDirect<E, R, lanes, U>(p);                                                                                   \
+#define LINEAR_DIRECT(type, E, R, lanes, bytes, U)                                                                     \
+  extern "C" __global__ void __launch_bounds__(640, 1)                                                                 \
+      linear_direct_##type##_r##R##_##lanes##x##bytes##x##U(const LinearRowsParams p) {                                \
+    linearDirect<E, R, lanes, bytes, U>(p);                                                                            \
   }
 #define LINEAR_DIRECT_OF(type, E)                                                                                      \
-  LINEAR_DIRECT(type, E, 1, 4, 8) LINEAR_DIRECT(type, E, 1, 4, 16) LINEAR_DIRECT(type, E, 1, 8, 8)                     \
-  LINEAR_DIRECT(type, E, 1, 8, 16) LINEAR_DIRECT(type, E, 2, 4, 8) LINEAR_DIRECT(type, E, 2, 4, 16)                    \
-  LINEAR_DIRECT(type, E, 2, 8, 8) LINEAR_DIRECT(type, E, 2, 8, 16)
+  LINEAR_DIRECT(type, E, 1, 16, 4, 16) LINEAR_DIRECT(type, E, 1, 32, 4, 16) LINEAR_DIRECT(type, E, 1, 8, 8, 16)        \
+  LINEAR_DIRECT(type, E, 1, 16, 8, 16) LINEAR_DIRECT(type, E, 2, 16, 4, 16) LINEAR_DIRECT(type, E, 2, 32, 4, 16)       \
+  LINEAR_DIRECT(type, E, 2, 8, 8, 16) LINEAR_DIRECT(type, E, 2, 16, 8, 16)
 LINEAR_DIRECT_OF(WEIGHT_NAME, WEIGHT_TYPE)

@@ -120,13 +120,13 @@ describe('launches of the CUDA backend', () => {
   it('a decode layer is five launches, and each reports errors under its own op', () => {
     const launches = planLaunches(placed(layer()), cudaFacts);
     expect(launches.map(({ kernel }) => kernel)).toEqual([
-      'linear_direct_f16_r1_4x16',
+      'linear_direct_f16_r1_32x4x16',
       'attention_cluster_f16',
-      'linear_direct_f16_r1_4x16',
-      'linear_direct_f16_r1_8x8',
+      'linear_direct_f16_r1_16x4x16',
+      'linear_direct_f16_r1_32x4x16',
       'active_direct_f16_r1_16B',
     ]);
-    expect(launches[0]!.grid).toEqual([80, 3, 1]);
+    expect(launches[0]!.grid).toEqual([40, 3, 1]);
     expect(launches[0]!.values).toMatchObject({ norm: 0, store: 1, status: cudaFacts.statusAddress + 4 * 4 });
     expect(launches[1]!.cluster).toBe(4);
     expect(launches[3]!.values).toMatchObject({ norm: 0, activation: 0, store: -1 });

@@ -3,8 +3,13 @@ import { blockInputs } from '../ops.js';
 import type { LaunchFacts } from './launch.js';
 import { paddedBlock } from './stream-shape.js';
 
-/** Lanes that read a row of the matrix side by side, 16 bytes each, and inputs of a batch: kernels of cuda/linear-direct.cu. */
-export const directTiles = { '4x8': 4, '4x16': 4, '8x8': 8, '8x16': 8 } as const;
+/** Lanes that read a row of the matrix side by side, bytes of each, inputs of a batch: kernels of cuda/linear-direct.cu. */
+export const directTiles = {
+  '16x4x16': [16, 4],
+  '32x4x16': [32, 4],
+  '8x8x16': [8, 8],
+  '16x8x16': [16, 8],
+} as const;
 export type DirectTile = keyof typeof directTiles;
 
 export interface DirectRequest {
@@ -25,16 +30,12 @@ export interface DirectShape {
 }
 
 /** Launch bounds of the kernels. */
-const mostThreads = 320;
+const mostThreads = 640;
 const warpLanes = 32;
 
-/**
- * Wide rows for products that have blocks of threads enough with them, deep batches for those that have few threads.
- * `npm run test:cuda -- --only variants` compares all.
- */
-function preferred(columns: number, inputs: number, multiprocessors: number): DirectTile {
-  if (columns >= 64 * multiprocessors) return '8x8';
-  return inputs > 4096 ? '4x8' : '4x16';
+/** Wide rows for products that have blocks of threads enough with them. `npm run test:cuda -- --only variants` compares all. */
+function preferred(columns: number, multiprocessors: number): DirectTile {
+  return columns >= 48 * multiprocessors ? '32x4x16' : '16x4x16';
 }
 
 /** Null where the inputs do not fit in shared memory, or a measurement wants the rings of cuda/linear-stream.cu. */
@@ -44,9 +45,9 @@ export function directShape(
 ): DirectShape | null {
   if (facts.tuning?.direct === null) return null;
   const all = outputs.reduce((sum, count) => sum + count, 0);
-  const kernel = facts.tuning?.direct ?? preferred(all, inputs, facts.multiprocessors);
-  const lanes = directTiles[kernel];
-  const columns = (lanes * 16) / storedBytes[type];
+  const kernel = facts.tuning?.direct ?? preferred(all, facts.multiprocessors);
+  const [lanes, bytes] = directTiles[kernel];
+  const columns = (lanes * bytes) / storedBytes[type];
   const blocks = Math.max(1, Math.ceil(inputs / blockInputs));
   const turns = Math.ceil((blocks * lanes) / mostThreads);
   const threads = Math.ceil((Math.ceil(blocks / turns) * lanes) / warpLanes) * warpLanes;

@@ -1,4 +1,4 @@
-// y = W x + b for 1 or 2 rows, where every row of the matrix begins at a multiple of 16 bytes and all inputs fit in shared
+// y = W x + b for one row, where every row of the matrix begins at a multiple of 16 bytes and all inputs fit in shared
 // memory. Weights pass from memory to registers alone: a lane owns few columns, so that there are warps enough to hide what
 // one of them waits for, and takes whole blocks of 128 inputs, with one batch of loads on its way while the batch in front
 // of it is used. Nothing that the first two batches read depends on another kernel, so they are asked for before the inputs
@@ -34,7 +34,9 @@ template <class E, int R, int lanes, int bytes, int U> __device__ __forceinline_
   releaseSuccessor();
   const Product product = productOf(p, blockIdx.y);
   const int rows = (int)p.rows, inputs = (int)p.inputs, blocks = (inputs + blockInputs - 1) / blockInputs;
-  const int groups = blockDim.x / lanes, group = threadIdx.x / lanes, own = threadIdx.x % lanes * C;
+  const int groups = blockDim.x / lanes, own = threadIdx.x % lanes * C;
+  // Threads beyond the last whole group have nothing to add up.
+  const int group = threadIdx.x / lanes < groups ? threadIdx.x / lanes : blocks;
   const int firstColumn = blockIdx.x * columns, column = firstColumn + own;
   if (firstColumn >= product.outputs) { // of a product narrower than the widest
     awaitPredecessor();
@@ -144,12 +146,10 @@ template <class E, int R, int lanes, int bytes, int U> __device__ __forceinline_
 }
 
 #define LINEAR_DIRECT(type, E, R, lanes, bytes, U)                                                                     \
-  extern "C" __global__ void __launch_bounds__(640, 1)                                                                 \
+  extern "C" __global__ void __launch_bounds__(800, 1)                                                                 \
       linear_direct_##type##_r##R##_##lanes##x##bytes##x##U(const LinearRowsParams p) {                                \
     linearDirect<E, R, lanes, bytes, U>(p);                                                                            \
   }
 #define LINEAR_DIRECT_OF(type, E)                                                                                      \
-  LINEAR_DIRECT(type, E, 1, 16, 4, 16) LINEAR_DIRECT(type, E, 1, 32, 4, 16) LINEAR_DIRECT(type, E, 1, 8, 8, 16)        \
-  LINEAR_DIRECT(type, E, 1, 16, 8, 16) LINEAR_DIRECT(type, E, 2, 16, 4, 16) LINEAR_DIRECT(type, E, 2, 32, 4, 16)       \
-  LINEAR_DIRECT(type, E, 2, 8, 8, 16) LINEAR_DIRECT(type, E, 2, 16, 8, 16)
+  LINEAR_DIRECT(type, E, 1, 16, 4, 16) LINEAR_DIRECT(type, E, 1, 32, 4, 16) LINEAR_DIRECT(type, E, 1, 40, 4, 16)
 LINEAR_DIRECT_OF(WEIGHT_NAME, WEIGHT_TYPE)

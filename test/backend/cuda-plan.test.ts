@@ -122,8 +122,8 @@ describe('launches of the CUDA backend', () => {
     expect(launches.map(({ kernel }) => kernel)).toEqual([
       'linear_direct_f16_r1_32x4x16',
       'attention_cluster_f16',
-      'linear_direct_f16_r1_16x4x16',
-      'linear_direct_f16_r1_32x4x16',
+      'linear_stream_f16_r1_16x2',
+      'linear_direct_f16_r1_40x4x16',
       'active_direct_f16_r1_16B',
     ]);
     expect(launches[0]!.grid).toEqual([40, 3, 1]);

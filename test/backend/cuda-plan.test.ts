@@ -120,10 +120,10 @@ describe('launches of the CUDA backend', () => {
   it('a decode layer is five launches, and each reports errors under its own op', () => {
     const launches = planLaunches(placed(layer()), cudaFacts);
     expect(launches.map(({ kernel }) => kernel)).toEqual([
-      'linear_direct_f16_r1_32x4x16',
+      'linear_stream_f16_r1_16x4',
       'attention_cluster_f16',
       'linear_stream_f16_r1_16x2',
-      'linear_direct_f16_r1_40x4x16',
+      'linear_stream_f16_r1_16x4',
       'active_direct_f16_r1_16B',
     ]);
     expect(launches[0]!.grid).toEqual([40, 3, 1]);

@@ -37,7 +37,7 @@ function fits(declared: string, type: ForeignType): boolean {
       return /\bfloat\b/.test(declared);
     case 'int':
       // Enumerations and CUdevice are int.
-      return /\bint\b|\bCUdevice\b|\bCUdevice_attribute\b|\bCUfunction_attribute\b|\bCUresult\b|\bCUstreamCaptureMode\b/.test(
+      return /\bint\b|\bCUdevice\b|\bCUdevice_attribute\b|\bCUfunction_attribute\b|\bCUlimit\b|\bCUresult\b|\bCUstreamCaptureMode\b/.test(
         declared,
       );
   }

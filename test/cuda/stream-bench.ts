@@ -1,4 +1,3 @@
-import { type DirectTile, directTiles } from '../../src/backend/cuda/direct-shape.js';
 import type { PlanChoices } from '../../src/backend/cuda/launch.js';
 import { type StreamTile, type StreamTuning, streamTiles } from '../../src/backend/cuda/stream-shape.js';
 import type { LinearOp, Op } from '../../src/backend/ops.js';
@@ -9,7 +8,6 @@ const hidden = 2560;
 const ffn = 10_240;
 const vocabulary = 50_272;
 const mebibyte = 1024 * 1024;
-const directs = Object.keys(directTiles) as DirectTile[];
 
 /** Where operands come from, and what times choices of planning against each other. */
 export interface StreamBench extends OperandRoom {
@@ -82,15 +80,10 @@ async function benchProduct(
     { name: 'as planned', planned: true, plan: plan() },
     { name: 'as planned, no overlap', planned: false, plan: plan({}, false) },
     { name: 'as planned, nothing asked for', planned: false, plan: plan({ prefetchedBytes: 0 }) },
-    ...(rows === 1 ? directs : []).map((direct) => ({
-      name: `direct ${direct}`,
-      planned: false,
-      plan: plan({ direct }),
-    })),
     ...tunings(rows, outputs).map((tuning) => ({
       name: nameOf(tuning),
       planned: false,
-      plan: plan({ ...tuning, prefetchedBytes: 0, direct: null }),
+      plan: plan({ ...tuning, prefetchedBytes: 0 }),
     })),
   ];
   const work = `${name}, ${rows} rows, ${inputs} x ${outputs}`;
@@ -183,13 +176,12 @@ async function benchLayers(bench: StreamBench): Promise<void> {
     [1, 2, 3].map((perMultiprocessor) => ({
       name: `ask for ${prefetched} MiB, share ${perMultiprocessor}`,
       planned: false,
-      plan: plan({ prefetchedBytes: prefetched * mebibyte, perMultiprocessor, direct: null }),
+      plan: plan({ prefetchedBytes: prefetched * mebibyte, perMultiprocessor }),
     })),
   );
   await bench.compare('decode layer of 2.7B, sparse second', ops, layers, out, [
     { name: 'as planned', planned: true, plan: plan() },
     { name: 'no overlap', planned: false, plan: plan({}, false) },
-    ...directs.map((direct) => ({ name: `direct ${direct}`, planned: false, plan: plan({ direct }) })),
     ...choices,
   ]);
   bench.clear();

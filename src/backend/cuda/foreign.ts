@@ -33,6 +33,7 @@ export const driverFunctions = {
   cuCtxCreate_v2: ['room', 'uint', 'int'],
   cuCtxDestroy_v2: ['handle'],
   cuCtxSetCurrent: ['handle'],
+  cuCtxSetLimit: ['int', 'size'],
   cuCtxSynchronize: [],
   cuMemGetInfo_v2: ['room', 'room'],
   cuMemAlloc_v2: ['room', 'size'],

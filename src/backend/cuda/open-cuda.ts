@@ -75,6 +75,9 @@ function requireTensorCores({ name, architecture }: DeviceFacts): void {
   );
 }
 
+/** CU_LIMIT_STACK_SIZE of cuda.h. */
+const stackSizeLimit = 0;
+
 function makeContext(
   driver: DriverLibrary,
   device: DeviceFacts,
@@ -91,6 +94,9 @@ function makeContext(
   check(driver, 'cuCtxCreate', code, `open "${device.name}"`);
   const context = room[0]!;
   try {
+    // A context keeps the stack limit, 1 KiB unless told, for every thread that the device can run: a quarter of a gigabyte on
+    // an H200. No kernel calls through pointers or itself, so the driver knows what each one needs.
+    check(driver, 'cuCtxSetLimit', driver.cuCtxSetLimit(stackSizeLimit, 0), 'give back room for stacks');
     const modules = new KernelModules(driver, device.sharedBytes);
     modules.load(kernels);
     return { context, modules };

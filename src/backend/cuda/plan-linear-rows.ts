@@ -1,6 +1,5 @@
 import { storedBytes } from '../../base/stored-type.js';
 import { blockInputs, type LinearOp, type NormOp, type StoreKvOp } from '../ops.js';
-import { directShape } from './direct-shape.js';
 import { at, type Launch, type LaunchFacts, launch, rowsVariant, statusOf } from './launch.js';
 import type { ParameterValues } from './parameters.js';
 import { streamShape } from './stream-shape.js';
@@ -30,33 +29,9 @@ export function planLinearRows(group: LinearGroup, facts: LaunchFacts): Launch |
   const aligned = group.products.every(
     ({ matrix }) => at(matrix.span) % 16 === 0 && (matrix.rowStride * storedBytes[matrix.type]) % 16 === 0,
   );
-  const best = aligned ? (directLaunch(group, facts) ?? streamLaunch(group, facts)) : null;
-  if (best !== null) return best;
+  const stream = aligned ? streamLaunch(group, facts) : null;
+  if (stream !== null) return stream;
   return group.norm === null ? anyLaunch(group, facts) : null;
-}
-
-/** One row, rows of the matrix at multiples of 16 bytes. */
-function directLaunch(group: LinearGroup, facts: LaunchFacts): Launch | null {
-  const { products, norm } = group;
-  const op = products[0]!;
-  const { type } = op.matrix;
-  if (op.rows !== 1) return null;
-  const inputs = op.inputEnd - op.inputBegin;
-  const outputs = products.map((product) => product.outputs);
-  const shape = directShape({ type, inputs, outputs, norm: norm !== null }, facts);
-  if (shape === null) return null;
-  return launch(
-    group.opIndex,
-    `linear_direct_${type}_r1_${shape.kernel}`,
-    'LinearRowsParams',
-    {
-      grid: [shape.grid, products.length],
-      threads: shape.threads,
-      sharedBytes: shape.sharedBytes,
-      overlapsPrevious: true,
-    },
-    { ...valuesOf(group, facts), blocksPerRound: 0, tiles: 1, depth: 0, prefetchBytes: 0 },
-  );
 }
 
 /** Rows of the matrix begin at multiples of 16 bytes. */

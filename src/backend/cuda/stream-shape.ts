@@ -1,6 +1,5 @@
 import { type StoredType, storedBytes } from '../../base/stored-type.js';
 import { blockInputs } from '../ops.js';
-import type { DirectTile } from './direct-shape.js';
 import type { LaunchFacts } from './launch.js';
 
 /** Lanes that share a block of 128 inputs, and adjacent columns of each: the kernels of cuda/linear-stream.cu. */
@@ -25,8 +24,7 @@ export interface StreamChoice {
   /** Weights that a launch asks for ahead of its inputs, where launches overlap. */
   readonly prefetchedBytes: number;
 }
-/** `direct`: a kernel of cuda/linear-direct.cu in place of the preferred one; null for none of them. */
-export type StreamTuning = Partial<StreamChoice> & { readonly direct?: DirectTile | null };
+export type StreamTuning = Partial<StreamChoice>;
 
 /** A choice for products of at most so many columns for each multiprocessor, and so many inputs. */
 interface Preference extends StreamChoice {
@@ -34,16 +32,17 @@ interface Preference extends StreamChoice {
   readonly inputs: number;
 }
 
-const common = { tiles: 1, mostWarps: 20, perMultiprocessor: 1, prefetchedBytes: 0 } as const;
+const mebibyte = 1024 * 1024;
+const common = { tiles: 1, mostWarps: 16, perMultiprocessor: 1, prefetchedBytes: 10 * mebibyte } as const;
 
 /** The first that holds a product, as an H200 gave it. `npm run test:cuda -- --only variants` compares others. */
 const preferences: readonly Preference[] = [
   { columns: 28, inputs: 4096, ...common, tile: '16x2', mostWarps: 10 }, // 2560 x 2560
-  { columns: 28, inputs: Infinity, ...common, tile: '16x2' }, // 10240 x 2560
+  { columns: 28, inputs: Infinity, ...common, tile: '16x2', mostWarps: 20 }, // 10240 x 2560
   { columns: 57, inputs: Infinity, ...common, tile: '16x2' },
   { columns: 66, inputs: Infinity, ...common, tile: '16x4' }, // 2560 x 3 * 2560
-  { columns: 128, inputs: Infinity, ...common, tile: '16x4', tiles: 2, mostWarps: 10 }, // 2560 x 10240
-  { columns: Infinity, inputs: Infinity, ...common, tile: '16x4', tiles: 2 }, // 2560 x 50272
+  { columns: 128, inputs: Infinity, ...common, tile: '16x4', tiles: 2 }, // 2560 x 10240
+  { columns: Infinity, inputs: Infinity, ...common, tile: '16x4', tiles: 2, mostWarps: 20 }, // 2560 x 50272
 ];
 
 /** What is chosen for products of the same inputs. */

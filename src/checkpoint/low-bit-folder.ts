@@ -1,5 +1,4 @@
-import { createHash } from 'node:crypto';
-import { type FileHandle, open, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { open, readFile, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { makeFolders, storageError, systemCode, writeDirectoryAtomic } from '../base/atomic-file.js';
 import { sha256Hex } from '../base/digest.js';
@@ -13,8 +12,15 @@ import {
   lowBitManifestFormat,
   lowBitManifestVersion,
 } from './low-bit-manifest.js';
-import { type LockOptions, removeLeftovers, temporarySibling, withPrepareLock } from './prepare-lock.js';
+import {
+  type LockOptions,
+  moveAside,
+  removeLeftovers,
+  temporarySibling,
+  withPrepareLock,
+} from './prepare-lock.js';
 import { weightsAlignment } from './prepared-layout.js';
+import { type DigestedBytes, verifyDigests } from './verify-digests.js';
 
 /** A folder of derived weights: one data file, a manifest with a digest an entry. */
 export interface LowBitFolder {
@@ -111,7 +117,9 @@ async function openFolder(directory: string, options: FolderOptions): Promise<Lo
         { path: dataPath, actualBytes: String(size), wantedBytes: String(byteLength) },
       );
     }
-    if (options.verify === true) await verify(file, dataPath, manifest.entries, options);
+    if (options.verify === true) {
+      await verifyDigests(file, dataPath, manifest.entries.map(placed), { signal: options.signal });
+    }
   } catch (error) {
     await file.close();
     throw error;
@@ -197,44 +205,8 @@ async function writeFolder(
   }
 }
 
-/** What lies there is outdated; under another name the next run would clear it away. */
-async function moveAside(directory: string): Promise<string | null> {
-  const aside = temporarySibling(directory);
-  try {
-    await rename(directory, aside);
-    return aside;
-  } catch (error) {
-    if (systemCode(error) === 'ENOENT') return null;
-    throw storageError(error, 'replace', directory, 0);
-  }
-}
-
-async function verify(
-  file: FileHandle,
-  path: string,
-  entries: readonly LowBitEntry[],
-  { signal }: FolderOptions,
-): Promise<void> {
-  const chunk = new Uint8Array(4 * 1024 * 1024);
-  for (const { id, byteOffset, byteLength, sha256 } of entries) {
-    const hash = createHash('sha256');
-    for (let offset = 0; offset < Number(byteLength); ) {
-      if (signal?.aborted === true)
-        throw new InterruptedError('interrupted', `Cannot verify "${path}": cancelled`);
-      const wanted = Math.min(chunk.length, Number(byteLength) - offset);
-      const { bytesRead } = await file.read(chunk, 0, wanted, Number(byteOffset) + offset);
-      if (bytesRead === 0) break;
-      hash.update(chunk.subarray(0, bytesRead));
-      offset += bytesRead;
-    }
-    const actual = hash.digest('hex');
-    if (actual === sha256) continue;
-    throw new TamperedError(
-      'tensor-digest',
-      `Cannot trust "${id}" of "${path}": its ${byteLength} bytes from ${byteOffset} have the SHA-256 ${actual}, the manifest says ${sha256}`,
-      { path, tensor: id, byteOffset, byteLength, actual, stated: sha256 },
-    );
-  }
+function placed({ id, sha256, byteOffset, byteLength }: LowBitEntry): DigestedBytes {
+  return { id, sha256, byteOffset: Number(byteOffset), byteLength: Number(byteLength) };
 }
 
 function totalOf(entries: readonly PlannedEntry[]): number {

@@ -148,6 +148,18 @@ export function temporarySibling(directory: string): string {
   return join(dirname(directory), name);
 }
 
+/** Renames an outdated directory to a name that the next run would clear away; null where there is none. */
+export async function moveAside(directory: string): Promise<string | null> {
+  const aside = temporarySibling(directory);
+  try {
+    await rename(directory, aside);
+    return aside;
+  } catch (error) {
+    if (systemCode(error) === 'ENOENT') return null;
+    throw storageError(error, 'replace', directory, 0);
+  }
+}
+
 /** Removes what killed processes left beside `directory`: half-built directories and drafts of locks. */
 export async function removeLeftovers(directory: string): Promise<void> {
   const parent = dirname(directory);

@@ -1,4 +1,4 @@
-import { open, readdir, rename, rm, statfs, writeFile } from 'node:fs/promises';
+import { open, readdir, rm, statfs, writeFile } from 'node:fs/promises';
 import { endianness } from 'node:os';
 import { dirname, join } from 'node:path';
 import { makeFolders, storageError, systemCode, writeDirectoryAtomic } from '../base/atomic-file.js';
@@ -7,7 +7,7 @@ import { sha256Hex } from '../base/digest.js';
 import { DefectError, InputError, InterruptedError, SetupError } from '../base/errors.js';
 import type { Checkpoint } from './checkpoint.js';
 import { PackBuffers, type Packed, packCopy, packTransposed } from './matrix-pack.js';
-import { removeLeftovers, temporarySibling } from './prepare-lock.js';
+import { moveAside, removeLeftovers, temporarySibling } from './prepare-lock.js';
 import { type PlannedTensor, planWeights, weightsAlignment } from './prepared-layout.js';
 import {
   encodeManifest,
@@ -117,18 +117,6 @@ async function requireSpace(directory: string, neededBytes: number): Promise<voi
     `Cannot prepare "${directory}": ${neededBytes} bytes (${formatByteSize(neededBytes)}) are needed, ${freeBytes} bytes (${formatByteSize(Number(freeBytes))}) are free`,
     { path: directory, neededBytes: String(neededBytes), freeBytes: String(freeBytes) },
   );
-}
-
-/** Renames an outdated directory to a name that the next run would clear away; null where there is none. */
-async function moveAside(directory: string): Promise<string | null> {
-  const aside = temporarySibling(directory);
-  try {
-    await rename(directory, aside);
-    return aside;
-  } catch (error) {
-    if (systemCode(error) === 'ENOENT') return null;
-    throw storageError(error, 'replace', directory, 0);
-  }
 }
 
 async function writeWeights(

@@ -1,14 +1,14 @@
-import { createHash } from 'node:crypto';
 import { type FileHandle, open, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { systemCode } from '../base/atomic-file.js';
 import { canonicalJson } from '../base/canonical-json.js';
 import { sha256Hex } from '../base/digest.js';
-import { DefectError, InputError, InterruptedError, SetupError, TamperedError } from '../base/errors.js';
+import { DefectError, InputError, SetupError, TamperedError } from '../base/errors.js';
 import type { ModelDescription } from './model-description.js';
 import { decodeManifest, type PreparedManifest, preparedNames } from './prepared-manifest.js';
 import type { PreparedModel, PreparedTensor } from './prepared-model.js';
 import type { SourceFile } from './source-digest.js';
+import { verifyDigests } from './verify-digests.js';
 
 /** The checkpoint that a prepared directory is expected to have come from. */
 export interface ExpectedSource {
@@ -49,7 +49,7 @@ export async function openPrepared(
   const file = await openWeights(directory, weightsPath);
   try {
     await checkSize(file, weightsPath, manifest, tensors);
-    if (options.verify === true) await verifyTensors(file, weightsPath, [...tensors.values()], options);
+    if (options.verify === true) await verifyDigests(file, weightsPath, [...tensors.values()], options);
   } catch (error) {
     await file.close();
     throw error;
@@ -207,47 +207,4 @@ async function checkSize(
     `Cannot use "${path}": it has ${size} bytes, its manifest says ${wanted}${lost}`,
     { path, actualBytes: String(size), wantedBytes: String(wanted), tensor: cut?.id ?? null },
   );
-}
-
-async function verifyTensors(
-  file: FileHandle,
-  path: string,
-  tensors: readonly PreparedTensor[],
-  { signal, onProgress }: PreparedOpenOptions,
-): Promise<void> {
-  const totalBytes = tensors.reduce((sum, { byteLength }) => sum + byteLength, 0);
-  const chunk = new Uint8Array(4 * 1024 * 1024);
-  let doneBytes = 0;
-  for (const { id, byteOffset, byteLength, sha256 } of tensors) {
-    const hash = createHash('sha256');
-    for (let offset = 0; offset < byteLength; ) {
-      if (signal?.aborted === true)
-        throw new InterruptedError('interrupted', `Cannot verify "${path}": cancelled`);
-      const { bytesRead } = await file.read(
-        chunk,
-        0,
-        Math.min(chunk.length, byteLength - offset),
-        byteOffset + offset,
-      );
-      if (bytesRead === 0) break;
-      hash.update(chunk.subarray(0, bytesRead));
-      offset += bytesRead;
-      doneBytes += bytesRead;
-      onProgress?.(doneBytes, totalBytes);
-    }
-    const actual = hash.digest('hex');
-    if (actual === sha256) continue;
-    throw new TamperedError(
-      'tensor-digest',
-      `Cannot trust "${id}" of "${path}": its ${byteLength} bytes from ${byteOffset} have the SHA-256 ${actual}, the manifest says ${sha256}`,
-      {
-        path,
-        tensor: id,
-        byteOffset: String(byteOffset),
-        byteLength: String(byteLength),
-        actual,
-        stated: sha256,
-      },
-    );
-  }
 }

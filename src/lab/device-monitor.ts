@@ -1,4 +1,5 @@
-import type { ComputeProcess, DeviceState } from '../backend/cuda/device-state.js';
+import type { DeviceState } from '../backend/cuda/device-state.js';
+import type { ComputeProcess } from '../backend/cuda/monitoring-library.js';
 import { WaybillError } from '../base/errors.js';
 
 /** The GPU of a run, watched from outside: readings need no context on it. */

@@ -1,4 +1,4 @@
-import type { ComputeProcess } from '../backend/cuda/device-state.js';
+import type { ComputeProcess } from '../backend/cuda/monitoring-library.js';
 import { SetupError } from '../base/errors.js';
 import { type DeviceMonitor, foreignProcesses } from './device-monitor.js';
 import { machineState } from './machine-state.js';

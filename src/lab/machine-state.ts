@@ -1,5 +1,5 @@
 import { cpus, freemem, loadavg, totalmem } from 'node:os';
-import type { ComputeProcess } from '../backend/cuda/device-state.js';
+import type { ComputeProcess } from '../backend/cuda/monitoring-library.js';
 import type { DeviceMonitor } from './device-monitor.js';
 import type { Environment, MachineState } from './record-format.js';
 

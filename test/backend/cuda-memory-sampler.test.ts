@@ -1,7 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it, vi } from 'vitest';
 import { MemorySampler, sampleIntervalMs, type UseReading } from '../../src/backend/cuda/memory-sampler.js';
-import { ownBytes, processInfoLayout } from '../../src/backend/cuda/monitor.js';
+import { ownBytes } from '../../src/backend/cuda/monitor.js';
+import { processInfoLayout } from '../../src/backend/cuda/monitoring-library.js';
 
 /** Readings one after another; the last stays. */
 function readings(...bytes: number[]): () => Promise<UseReading> {

@@ -1,11 +1,8 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import {
-  type ComputeProcess,
-  type MonitoringLibrary,
-  watchDevice,
-} from '../../src/backend/cuda/device-state.js';
+import { watchDevice } from '../../src/backend/cuda/device-state.js';
+import type { ComputeProcess, MonitoringLibrary } from '../../src/backend/cuda/monitoring-library.js';
 import { buildArchive } from '../../src/lab/archive.js';
 import { readPart } from '../../src/lab/archive-part.js';
 import { checkPart } from '../../src/lab/audit-part.js';

@@ -1,13 +1,12 @@
-import { type ForeignLibrary, loadForeign, monitorFunctions } from './foreign.js';
-
-/** The monitoring library, or something that answers as it does. Each function fills the room that it is given and returns 0. */
-export type MonitoringLibrary = ForeignLibrary<typeof monitorFunctions>;
-
-/** A process that computes on a GPU; its bytes there where the driver tells them. */
-export interface ComputeProcess {
-  readonly pid: number;
-  readonly usedBytes: bigint | null;
-}
+import {
+  type ComputeProcess,
+  listedProcesses,
+  loadMonitoring,
+  type MonitoringLibrary,
+  monitoredDevice,
+  processInfoLayout,
+  usedBytesOf,
+} from './monitoring-library.js';
 
 /** What a GPU is doing. Null where the monitoring library does not tell. */
 export interface DeviceState {
@@ -47,10 +46,6 @@ const throttleNames = [
 
 const clockTypes = { multiprocessors: 1, memory: 2 } as const;
 const insufficientSize = 7;
-/** NVML_VALUE_NOT_AVAILABLE. */
-const notAvailable = 0xffff_ffff_ffff_ffffn;
-/** nvmlProcessInfo_t: pid at 0, used memory at 8, two instance ids behind. */
-const processInfoBytes = 24;
 
 /**
  * Watches the GPU at a PCI address; null where the monitoring library is not there or does not know it. Reading needs no
@@ -58,22 +53,8 @@ const processInfoBytes = 24;
  */
 export function watchDevice(pciBusId: string, library = loadMonitoring()): WatchedDevice | null {
   if (library === null) return null;
-  const room = new BigUint64Array(1);
-  if (library.nvmlDeviceGetHandleByPciBusId_v2(pciBusId, room) !== 0) return null;
-  return new Watched(library, room[0]!);
-}
-
-let loaded: MonitoringLibrary | null | undefined;
-
-function loadMonitoring(): MonitoringLibrary | null {
-  if (loaded !== undefined) return loaded;
-  try {
-    const library = loadForeign('libnvidia-ml.so.1', monitorFunctions);
-    loaded = library.nvmlInit_v2() === 0 ? library : null;
-  } catch {
-    loaded = null;
-  }
-  return loaded;
+  const device = monitoredDevice(library, pciBusId);
+  return device === null ? null : new Watched(library, device);
 }
 
 class Watched implements WatchedDevice {
@@ -105,26 +86,18 @@ class Watched implements WatchedDevice {
   }
 
   usedBytes(): number | null {
-    const totalFreeUsed = new BigUint64Array(8);
-    if (this.#library.nvmlDeviceGetMemoryInfo(this.#device, totalFreeUsed) !== 0) return null;
-    return Number(totalFreeUsed[2]!);
+    return usedBytesOf(this.#library, this.#device);
   }
 
   computeProcesses(): ComputeProcess[] | null {
     // Processes may come while we ask, so there is room for more than were counted
     for (let places = 64; places <= 4096; places *= 4) {
       const count = Uint32Array.of(places);
-      const infos = new DataView(new ArrayBuffer(places * processInfoBytes));
+      const infos = new DataView(new ArrayBuffer(places * processInfoLayout.byteLength));
       const code = this.#library.nvmlDeviceGetComputeRunningProcesses_v3(this.#device, count, infos);
       if (code === insufficientSize) continue;
       if (code !== 0) return null;
-      return Array.from({ length: count[0]! }, (_, index) => {
-        const used = infos.getBigUint64(index * processInfoBytes + 8, true);
-        return {
-          pid: infos.getUint32(index * processInfoBytes, true),
-          usedBytes: used === notAvailable ? null : used,
-        };
-      });
+      return listedProcesses(infos, count[0]!);
     }
     return null;
   }

@@ -1,7 +1,13 @@
-import { callAside, type ForeignLibrary, loadForeign, monitorFunctions } from './foreign.js';
+import { callAside } from './foreign.js';
 import type { ReadUse } from './memory-sampler.js';
-
-type MonitorLibrary = ForeignLibrary<typeof monitorFunctions>;
+import {
+  listedProcesses,
+  loadMonitoring,
+  type MonitoringLibrary,
+  monitoredDevice,
+  processInfoLayout,
+  usedBytesOf,
+} from './monitoring-library.js';
 
 /** How a GPU hangs on its host. */
 export interface LinkFacts {
@@ -11,39 +17,24 @@ export interface LinkFacts {
   readonly maxWidth: number;
 }
 
-let loaded: MonitorLibrary | null | undefined;
-
-/** The driver's monitoring library, or null where it is not there. */
-function monitor(): MonitorLibrary | null {
-  if (loaded !== undefined) return loaded;
-  try {
-    const library = loadForeign('libnvidia-ml.so.1', monitorFunctions);
-    loaded = library.nvmlInit_v2() === 0 ? library : null;
-  } catch {
-    loaded = null;
-  }
-  return loaded;
+interface Monitored {
+  readonly library: MonitoringLibrary;
+  readonly device: bigint;
 }
 
-function deviceOf(library: MonitorLibrary, pciBusId: string): bigint | null {
-  const room = new BigUint64Array(1);
-  return library.nvmlDeviceGetHandleByPciBusId_v2(pciBusId, room) === 0 ? room[0]! : null;
+function monitored(pciBusId: string): Monitored | null {
+  const library = loadMonitoring();
+  const device = library === null ? null : monitoredDevice(library, pciBusId);
+  return library === null || device === null ? null : { library, device };
 }
 
 /** Bytes of a GPU that all processes together use now; null where the monitoring library cannot tell. */
 export function usedDeviceBytes(pciBusId: string): number | null {
-  const library = monitor();
-  const device = library === null ? null : deviceOf(library, pciBusId);
-  if (library === null || device === null) return null;
-  const totalFreeUsed = new BigUint64Array(new ArrayBuffer(64));
-  return library.nvmlDeviceGetMemoryInfo(device, totalFreeUsed) === 0 ? Number(totalFreeUsed[2]!) : null;
+  const found = monitored(pciBusId);
+  return found === null ? null : usedBytesOf(found.library, found.device);
 }
 
-/** nvmlProcessInfo_v2_t of nvml.h: pid at 0, usedGpuMemory at 8, two instance ids behind it. */
-export const processInfoLayout = { pid: 0, usedBytes: 8, byteLength: 24 } as const;
 const mostProcesses = 128;
-/** NVML_VALUE_NOT_AVAILABLE: containers and some drivers do not tell. */
-const notAvailable = 0xffff_ffff_ffff_ffffn;
 
 /**
  * Reads what this process uses of a GPU, on a thread of its own: by the driver's account of processes where it names this
@@ -55,9 +46,9 @@ export function readUse(
   baselineBytes: number | null,
   allocatedBytes: () => number,
 ): ReadUse {
-  const library = monitor();
-  const device = library === null ? null : deviceOf(library, pciBusId);
-  if (library === null || device === null) return async () => null;
+  const found = monitored(pciBusId);
+  if (found === null) return async () => null;
+  const { library, device } = found;
   const count = new Uint32Array(1);
   const processes = new DataView(new ArrayBuffer(mostProcesses * processInfoLayout.byteLength));
   const totalFreeUsed = new BigUint64Array(8);
@@ -80,20 +71,15 @@ export function readUse(
 
 /** Bytes of a process in a list of nvmlProcessInfo_v2_t; null where it is not in it, or its bytes are not told. */
 export function ownBytes(processes: DataView, count: number, pid: number): number | null {
-  for (let index = 0; index < count; index += 1) {
-    const at = index * processInfoLayout.byteLength;
-    if (processes.getUint32(at + processInfoLayout.pid, true) !== pid) continue;
-    const bytes = processes.getBigUint64(at + processInfoLayout.usedBytes, true);
-    return bytes === notAvailable ? null : Number(bytes);
-  }
-  return null;
+  const own = listedProcesses(processes, count).find((process) => process.pid === pid);
+  return own === undefined || own.usedBytes === null ? null : Number(own.usedBytes);
 }
 
 /** PCIe generation and width, now and at most; null where the monitoring library cannot tell. */
 export function linkFacts(pciBusId: string): LinkFacts | null {
-  const library = monitor();
-  const device = library === null ? null : deviceOf(library, pciBusId);
-  if (library === null || device === null) return null;
+  const found = monitored(pciBusId);
+  if (found === null) return null;
+  const { library, device } = found;
   const values = (
     [
       'nvmlDeviceGetCurrPcieLinkGeneration',

@@ -1,5 +1,5 @@
 import type { TransferFile } from '../backend/backend.js';
-import type { LinearOp, LowBitCopy, Matrix, QuantisedLinearOp } from '../backend/ops.js';
+import type { ActiveInputsOp, LinearOp, LowBitCopy, Matrix, QuantisedLinearOp } from '../backend/ops.js';
 import { type QuantisedType, quantisedLayout } from '../base/quantised-type.js';
 import { storedBytes } from '../base/stored-type.js';
 import type { MatrixDescription } from '../checkpoint/model-description.js';
@@ -36,6 +36,32 @@ export interface BoundMatrix {
 /** Describes stored rows to an op. */
 export function matrixOperand({ type, layout, inputs, outputs }: MatrixDescription, span: Span): Matrix {
   return { span, type, layout, rowStride: layout === 'input-major' ? outputs : inputs };
+}
+
+/** The product with the rows of a whole matrix that an active set lists. */
+export function activeInputsOp(
+  { description, bias }: BoundMatrix,
+  request: LinearRequest,
+  span: Span,
+  active: Span,
+): ActiveInputsOp {
+  const { inputs, outputs } = description;
+  return {
+    kind: 'active-inputs',
+    rows: request.rows,
+    x: request.x,
+    xStride: inputs,
+    active,
+    listBegin: 0,
+    listEnd: -1,
+    slots: null,
+    outputs,
+    matrix: matrixOperand(description, span),
+    out: request.out,
+    continues: false,
+    bias,
+    residual: request.residual,
+  };
 }
 
 /** The whole product. */

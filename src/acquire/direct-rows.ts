@@ -3,7 +3,7 @@ import type { Pass } from '../backend/pass.js';
 import { DefectError } from '../base/errors.js';
 import { type Span, subspan } from '../memory/buffers.js';
 import type { Ledger } from '../memory/ledger.js';
-import { matrixOperand } from './bound-matrix.js';
+import { activeInputsOp, matrixOperand } from './bound-matrix.js';
 import type { FedMatrix } from './row-feed.js';
 import type { GatedLinearRequest, LinearRequest, PassKind } from './weight-source.js';
 
@@ -43,24 +43,9 @@ export class DirectRows {
   }
 
   sparseLinear(pass: Pass, matrix: FedMatrix, request: LinearRequest): void {
-    const { id, inputs, outputs } = matrix.description;
+    const { id, inputs } = matrix.description;
     const active = this.#compact(pass, matrix, request.rows, inputs, request.x);
-    pass.emit(id, {
-      kind: 'active-inputs',
-      rows: request.rows,
-      x: request.x,
-      xStride: inputs,
-      active,
-      listBegin: 0,
-      listEnd: -1,
-      slots: null,
-      outputs,
-      matrix: matrixOperand(matrix.description, this.#parts.mirrors.get(matrix)!),
-      out: request.out,
-      continues: false,
-      bias: matrix.bias,
-      residual: request.residual,
-    });
+    pass.emit(id, activeInputsOp(matrix, request, this.#parts.mirrors.get(matrix)!, active));
   }
 
   gatedLinear(pass: Pass, matrix: FedMatrix, request: GatedLinearRequest): void {

@@ -1,8 +1,10 @@
 import type { TransferFile } from '../backend/backend.js';
+import type { LowBitCopy } from '../backend/ops.js';
 import { lowBitFormat } from '../checkpoint/low-bit.js';
 import { roundedInputLayout } from '../checkpoint/low-bit-layout.js';
-import type { LowBitModel } from '../checkpoint/low-bit-model.js';
+import type { LowBitModel, StoredCopy } from '../checkpoint/low-bit-model.js';
 import type { ModelConfig } from '../checkpoint/model-config.js';
+import type { MatrixDescription } from '../checkpoint/model-description.js';
 import { type Span, subspan } from '../memory/buffers.js';
 import type { HoldCause } from '../memory/causes.js';
 import type { BoundCertificate } from './bound-matrix.js';
@@ -49,29 +51,32 @@ export function placeCertificates(
   const all = room.allocate('low-bit copies', 'low-bit-weights', bytes);
   let begin = 0;
   for (const { id, layer } of chosen) {
-    const { inputs, outputs } = matrices.get(id)!;
-    const { format, directions, directionExponent, byteOffset, byteLength } = lowBit.copy(id)!;
+    const matrix = matrices.get(id)!;
+    const stored = lowBit.copy(id)!;
+    const { byteOffset, byteLength } = stored;
     const span = subspan(all, begin, byteLength);
     begin += byteLength;
-    room.loadLater(`${id}.low-bit`, layer, outputs, span, { file: copiesFile, position: byteOffset });
+    room.loadLater(`${id}.low-bit`, layer, matrix.outputs, span, { file: copiesFile, position: byteOffset });
     places.set(id, {
       file: rowsFile,
       filePosition: lowBit.rowsPosition(id),
       certificate: {
-        copy: {
-          span,
-          format: lowBitFormat(format),
-          inputs,
-          outputs,
-          directions,
-          directionExponent,
-        },
+        copy: lowBitCopy(stored, matrix, span),
         rounded,
         threshold: thresholdOf(description.config),
       },
     });
   }
   return places;
+}
+
+/** A stored copy as ops take it, from where it was loaded. */
+export function lowBitCopy(
+  { format, directions, directionExponent }: StoredCopy,
+  { inputs, outputs }: MatrixDescription,
+  span: Span,
+): LowBitCopy {
+  return { span, format: lowBitFormat(format), inputs, outputs, directions, directionExponent };
 }
 
 /** Pre-activations up to it are inactive. */

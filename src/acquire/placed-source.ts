@@ -4,7 +4,14 @@ import type { Pass } from '../backend/pass.js';
 import { DefectError } from '../base/errors.js';
 import { type Span, subspan } from '../memory/buffers.js';
 import type { Ledger } from '../memory/ledger.js';
-import { type BoundMatrix, linearOp, matrixOperand, pieceOp, quantisedOp } from './bound-matrix.js';
+import {
+  activeInputsOp,
+  type BoundMatrix,
+  linearOp,
+  matrixOperand,
+  pieceOp,
+  quantisedOp,
+} from './bound-matrix.js';
 import { emitCertificate } from './certificate-ops.js';
 import type { DenseStream } from './dense-stream.js';
 import type { DirectRows } from './direct-rows.js';
@@ -267,25 +274,10 @@ export class PlacedSource implements OpenedWeightSource {
   }
 
   #skipInputs(pass: Pass, matrix: BoundMatrix, request: LinearRequest): void {
-    const { id, inputs, outputs } = matrix.description;
+    const { id, inputs } = matrix.description;
     const active = subspan(this.#parts.active!, 0, 4 * (1 + inputs));
     pass.emit(`${id}.active`, { kind: 'compact', rows: request.rows, width: inputs, x: request.x, active });
-    pass.emit(id, {
-      kind: 'active-inputs',
-      rows: request.rows,
-      x: request.x,
-      xStride: inputs,
-      active,
-      listBegin: 0,
-      listEnd: -1,
-      slots: null,
-      outputs,
-      matrix: matrixOperand(matrix.description, matrix.resident!),
-      out: request.out,
-      continues: false,
-      bias: matrix.bias,
-      residual: request.residual,
-    });
+    pass.emit(id, activeInputsOp(matrix, request, matrix.resident!, active));
   }
 
   #skipOutputs(pass: Pass, matrix: BoundMatrix, request: GatedLinearRequest): void {

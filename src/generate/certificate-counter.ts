@@ -1,9 +1,8 @@
-import { thresholdOf } from '../acquire/place-certificates.js';
+import { lowBitCopy, thresholdOf } from '../acquire/place-certificates.js';
 import type { Backend } from '../backend/backend.js';
 import type { Op } from '../backend/ops.js';
 import type { OpObserver } from '../backend/pass.js';
 import { DefectError } from '../base/errors.js';
-import { lowBitFormat } from '../checkpoint/low-bit.js';
 import { roundedInputLayout } from '../checkpoint/low-bit-layout.js';
 import type { LowBitModel } from '../checkpoint/low-bit-model.js';
 import { type Span, spanOf } from '../memory/buffers.js';
@@ -91,8 +90,10 @@ export class CertificateCounter {
   }
 
   async #marks(model: LowBitModel, id: string, input: Uint8Array, rows: number): Promise<Float32Array> {
-    const { format, directions, directionExponent, byteOffset, byteLength } = model.copy(id)!;
-    const { inputs, outputs, biasId } = model.description.matrices.find((matrix) => matrix.id === id)!;
+    const stored = model.copy(id)!;
+    const { directions, byteOffset, byteLength } = stored;
+    const matrix = model.description.matrices.find((one) => one.id === id)!;
+    const { inputs, outputs, biasId } = matrix;
     const held: Span[] = [];
     const room = (bytes: number): Span => {
       const span = spanOf(
@@ -106,14 +107,7 @@ export class CertificateCounter {
       await this.#backend.transfer([{ file: model.copiesFile, position: byteOffset, target: span }]);
       const x = room(input.byteLength);
       this.#backend.write(x, input);
-      const copy = {
-        span,
-        format: lowBitFormat(format),
-        inputs,
-        outputs,
-        directions,
-        directionExponent,
-      };
+      const copy = lowBitCopy(stored, matrix, span);
       const rounded = room(roundedInputLayout(rows, inputs, directions).byteLength);
       const out = room(rows * outputs * 4);
       const bias = biasId === null ? null : this.#vector(biasId);

@@ -2,15 +2,14 @@
 // dropped from the page cache before every token) and warm, interleaved AB BA, as ratios of medians and paired means;
 // and stream's rate against a plain sequential read of the same file, measured in the same run.
 // node bench/acquire.mjs [--json] [--model DIR] [--budget SIZE] [--pairs N] [--tokens N] [--threads N]
-import { existsSync } from 'node:fs';
 import { availableParallelism, cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { loadNative } from '../dist/backend/cpu/native-status.js';
 import { parseByteSize } from '../dist/base/byte-size.js';
-import { makeCheckpoint } from '../dist/checkpoint/synthetic.js';
-import { syntheticShapes } from '../dist/checkpoint/synthetic-opt.js';
 import { openModel } from '../dist/generate/session.js';
+import { makeWhereAbsent } from './support/checkpoint.mjs';
+import { geometricMean, median } from './support/statistics.mjs';
 
 const { values } = parseArgs({
   options: {
@@ -31,16 +30,7 @@ if (library === null) {
   );
   process.exit(0);
 }
-if (!existsSync(join(values.model, 'config.json'))) {
-  process.stderr.write(`making an OPT-1.3B shape in ${values.model}\n`);
-  await makeCheckpoint({
-    directory: values.model,
-    shape: syntheticShapes['opt-1.3b'],
-    active: 0.034,
-    seed: 1,
-    type: 'f16',
-  });
-}
+await makeWhereAbsent(values.model);
 
 const prompt = Array.from({ length: 16 }, (_, index) => 5 + ((index * 37) % 50_000));
 const budgetBytes = parseByteSize(values.budget);
@@ -95,13 +85,6 @@ async function readThrough(session, cold = false) {
   session.backend.release(buffer);
   return (count * pieceBytes) / (elapsedNs / 1e9);
 }
-
-const median = (list) => {
-  const sorted = [...list].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-};
-const geometricMean = (list) => Math.exp(list.reduce((sum, value) => sum + Math.log(value), 0) / list.length);
 
 const report = [];
 for (const cold of [true, false]) {

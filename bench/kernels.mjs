@@ -4,6 +4,7 @@
 import { availableParallelism, cpus } from 'node:os';
 import { parseArgs } from 'node:util';
 import { openNative } from '../dist/backend/cpu/native-backend.js';
+import { median } from './support/statistics.mjs';
 
 const { values } = parseArgs({
   options: {
@@ -140,11 +141,6 @@ async function elapsed(work) {
   await work();
   return Number(process.hrtime.bigint() - start);
 }
-
-const median = (numbers) => {
-  const sorted = [...numbers].sort((a, b) => a - b);
-  return (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2;
-};
 
 /** One case against the ceiling, pair by pair, the order of each pair turned round each time. */
 async function measure(kase) {

@@ -1,17 +1,16 @@
 // Predicted against measured milliseconds a token, of every arm that fits, warm: rates as a run measures them when it is
 // planned, then the median step of each arm, arms taking turns. Aim: within 25 % on a CPU.
 // node bench/planner.mjs [--json] [--model DIR] [--budget SIZE] [--tokens N] [--rounds N] [--threads N]
-import { existsSync } from 'node:fs';
 import { availableParallelism, cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { policyNames } from '../dist/acquire/policy.js';
 import { parseByteSize } from '../dist/base/byte-size.js';
-import { makeCheckpoint } from '../dist/checkpoint/synthetic.js';
-import { syntheticShapes } from '../dist/checkpoint/synthetic-opt.js';
 import { measureRates } from '../dist/generate/measure-rates.js';
 import { closePlan, planSession } from '../dist/generate/session.js';
-import { median, runArm } from './support/arms.mjs';
+import { runArm } from './support/arms.mjs';
+import { makeWhereAbsent } from './support/checkpoint.mjs';
+import { median } from './support/statistics.mjs';
 
 const { values } = parseArgs({
   options: {
@@ -23,16 +22,7 @@ const { values } = parseArgs({
     threads: { type: 'string', default: String(availableParallelism()) },
   },
 });
-if (!existsSync(join(values.model, 'config.json'))) {
-  process.stderr.write(`making an OPT-1.3B shape in ${values.model}\n`);
-  await makeCheckpoint({
-    directory: values.model,
-    shape: syntheticShapes['opt-1.3b'],
-    active: 0.034,
-    seed: 1,
-    type: 'f16',
-  });
-}
+await makeWhereAbsent(values.model);
 const threads = Number(values.threads);
 const budgetBytes = parseByteSize(values.budget);
 const prompt = Array.from({ length: 16 }, (_, index) => 5 + ((index * 37) % 300));

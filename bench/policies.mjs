@@ -8,11 +8,11 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { profileText } from '../dist/acquire/activation-profile.js';
 import { parseByteSize } from '../dist/base/byte-size.js';
-import { makeCheckpoint } from '../dist/checkpoint/synthetic.js';
-import { syntheticShapes } from '../dist/checkpoint/synthetic-opt.js';
 import { ActivationCounter } from '../dist/generate/activation-counter.js';
 import { openModel } from '../dist/generate/session.js';
-import { canEvict, median, runArm } from './support/arms.mjs';
+import { canEvict, runArm } from './support/arms.mjs';
+import { makeWhereAbsent } from './support/checkpoint.mjs';
+import { median } from './support/statistics.mjs';
 
 const { values } = parseArgs({
   options: {
@@ -24,18 +24,10 @@ const { values } = parseArgs({
     threads: { type: 'string', default: String(availableParallelism()) },
   },
 });
-if (!existsSync(join(values.model, 'config.json'))) {
-  process.stderr.write(`making an OPT-1.3B shape in ${values.model}\n`);
-  await makeCheckpoint({
-    directory: values.model,
-    shape: syntheticShapes['opt-1.3b'],
-    active: 0.034,
-    seed: 1,
-    type: 'f16',
-    popularity: { kind: 'zipf', exponent: 1 },
-    positionShare: 0.55,
-  });
-}
+await makeWhereAbsent(values.model, 'opt-1.3b', {
+  popularity: { kind: 'zipf', exponent: 1 },
+  positionShare: 0.55,
+});
 const base = {
   model: values.model,
   threads: Number(values.threads),

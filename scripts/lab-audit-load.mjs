@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { canonicalJson } from '../dist/base/canonical-json.js';
 import { buildArchive } from '../dist/lab/archive.js';
 import { readArchiveFile, writeArchiveFile } from '../dist/lab/archive-file.js';
+import { unknownArm } from '../dist/lab/arm-driver.js';
 import { auditArchive } from '../dist/lab/audit.js';
 import { freezeProtocol } from '../dist/lab/freeze.js';
 import { plannedSlots } from '../dist/lab/planned-slots.js';
@@ -178,18 +179,7 @@ function trialOf(slot, index, newTokens, at) {
     peaks: { ...unknown, deviceUsedBytes: null, pinnedBytes: null },
     samples: [],
     machine: { before: machine, after: machine },
-    arm: {
-      backend: null,
-      kernels: null,
-      kernelDigest: null,
-      numerics: null,
-      threads: null,
-      policy: null,
-      regime: null,
-      budgetBytes: null,
-      planDigest: null,
-      plannedBytes: null,
-    },
+    arm: unknownArm,
   };
 }
 

@@ -4,17 +4,12 @@ import { priceToken } from '../../dist/acquire/price.js';
 import { loadNative } from '../../dist/backend/cpu/native-status.js';
 import { openSession, planSession } from '../../dist/generate/session.js';
 import { weightMoveCauses } from '../../dist/memory/causes.js';
+import { median } from './statistics.mjs';
 
 const { library } = loadNative();
 
 /** Whether the page cache can be emptied of a file; without it there are no cold reads. */
 export const canEvict = library !== null;
-
-export const median = (list) => {
-  const sorted = [...list].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-};
 
 const weightBytes = (moved) => weightMoveCauses.reduce((sum, cause) => sum + moved[cause], 0);
 

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { kernelFolder, readKernelUnits, unitOf } from '../../src/backend/cuda/kernel-sources.js';
 import { encodeParameters, parameterFields } from '../../src/backend/cuda/parameters.js';
@@ -6,16 +6,7 @@ import { tileName, tileVariants } from '../../src/backend/cuda/tile-variants.js'
 import { activationCodes } from '../../src/backend/program.js';
 import { cudaContractGroups, cudaFacts, planCases } from './cuda-support.js';
 
-const sources = [
-  'rows.cu',
-  'attention.cu',
-  'linear-rows.cuh',
-  'linear-tiles.cu',
-  'sparse.cu',
-  'quantised-rows.cu',
-  'native.cu',
-  'certify.cu',
-].map((name) => readFileSync(`${kernelFolder}${name}`, 'utf8'));
+const sources = readdirSync(kernelFolder).map((name) => readFileSync(`${kernelFolder}${name}`, 'utf8'));
 
 /** Fields of a structure of the kernels, with what an 8-byte field of their type holds. */
 function declared(structure: string): [string, string][] {

@@ -1,10 +1,21 @@
 import { createHash } from 'node:crypto';
-import { closeSync, existsSync, mkdtempSync, openSync, rmSync, statfsSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  mkdtempSync,
+  openSync,
+  readSync,
+  rmSync,
+  statfsSync,
+  writeSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { normalQuantile } from '../../src/base/normal.js';
+import type { ModelDescription } from '../../src/checkpoint/model-description.js';
 import { planWeights } from '../../src/checkpoint/prepared-layout.js';
 import type { PreparedModel, PreparedTensor } from '../../src/checkpoint/prepared-model.js';
+import { transposeTile } from '../../src/checkpoint/transpose.js';
 import { describe as describeShape, optConfig } from '../acquire/support/opt-shape.js';
 
 const mebibyte = 1024 * 1024;
@@ -53,6 +64,11 @@ export function writeShape(name: ShapeName): ShapeModel {
       writeFloats(descriptor, byteOffset, byteLength, id.endsWith('.gamma') ? 1 : 0);
       continue;
     }
+    const twin = id === 'head' ? byId.get(tableOfHead(description)) : undefined;
+    if (twin !== undefined) {
+      writeTransposed(descriptor, twin, byteOffset);
+      continue;
+    }
     for (let done = 0; done < byteLength; ) {
       const from = at % block.byteLength;
       const length = Math.min(block.byteLength - from, byteLength - done);
@@ -86,6 +102,26 @@ export function writeShape(name: ShapeName): ShapeModel {
       rmSync(directory, { recursive: true });
     },
   };
+}
+
+/** The table whose weights a tied head holds: a resident head is where tokens are looked up, so the two must agree. */
+function tableOfHead({ matrices, tables }: ModelDescription): string {
+  const head = matrices.find(({ role }) => role === 'head');
+  return tables.find(({ sourceTensor }) => sourceTensor === head?.sourceTensor)?.id ?? '';
+}
+
+/** 16-bit numbers, read back from where they were written. */
+function writeTransposed(
+  descriptor: number,
+  { shape, byteOffset, byteLength }: PreparedTensor,
+  to: number,
+): void {
+  const [rows, columns] = shape as [number, number];
+  const source = new ArrayBuffer(byteLength);
+  const target = new ArrayBuffer(byteLength);
+  readSync(descriptor, new Uint8Array(source), 0, byteLength, byteOffset);
+  transposeTile(source, target, rows, columns, 2);
+  writeSync(descriptor, new Uint8Array(target), 0, byteLength, to);
 }
 
 /** A folder in memory where it has room for the weights and as much again, else on disk. */

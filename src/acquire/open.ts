@@ -19,7 +19,7 @@ import { type Load, loadWeights, regionsOfLoad } from './load-weights.js';
 import { mirrorWeights, requireHostRoom } from './mirror-weights.js';
 import { openArenas } from './open-arenas.js';
 import { cutIntoPieces, type Piece, storedRows } from './pieces.js';
-import { type CertifiedPlace, placeCertificates } from './place-certificates.js';
+import { type CertifiedPlace, placeCertificates, requireLowBit } from './place-certificates.js';
 import { type OpenedWeightSource, PlacedSource } from './placed-source.js';
 import type { PlacedMatrix, PlacedTable, Placement, WeightPath } from './placement.js';
 import { reservedLabels } from './row-arenas.js';
@@ -72,6 +72,7 @@ export async function openWeightSource(options: OpenWeightSourceOptions): Promis
 
 class Opening {
   readonly #options: OpenWeightSourceOptions;
+  readonly #lowBit: LowBitModel | null;
   readonly #allocator: BudgetedAllocator;
   readonly #mover: WeightMover;
   readonly #buffers: DeviceBuffer[] = [];
@@ -83,13 +84,14 @@ class Opening {
   constructor(options: OpenWeightSourceOptions) {
     const { backend, placement, prepared, ledger } = options;
     this.#options = options;
+    this.#lowBit = requireLowBit(placement.matrices, options.lowBit);
     this.#allocator = new BudgetedAllocator(backend, placement.budgetBytes ?? Infinity, ledger);
     this.#mover = new WeightMover(backend, prepared.weightsFile, ledger);
   }
 
   async open(): Promise<OpenedWeightSource> {
     const { placement, backend, prepared, ledger } = this.#options;
-    const description = this.#options.lowBit?.description ?? prepared.description;
+    const description = this.#lowBit?.description ?? prepared.description;
     const certified = this.#placeCertificates();
     const placed = new Map(placement.matrices.map((matrix) => [matrix.id, matrix]));
     const vectors = this.#placeVectors();
@@ -182,9 +184,9 @@ class Opening {
 
   /** Low-bit copies, and where the rows of their matrices lie. */
   #placeCertificates(): Map<string, CertifiedPlace> {
-    const { lowBit, placement } = this.#options;
-    if (lowBit === undefined) return new Map();
-    return placeCertificates(lowBit, placement.matrices, placement.maxRows, {
+    const { placement } = this.#options;
+    if (this.#lowBit === null) return new Map();
+    return placeCertificates(this.#lowBit, placement.matrices, placement.maxRows, {
       allocate: (label, cause, byteLength) => this.#allocate(label, cause, byteLength),
       loadLater: (...load) => this.#loadLater(...load),
     });

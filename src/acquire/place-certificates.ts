@@ -1,5 +1,6 @@
 import type { TransferFile } from '../backend/backend.js';
 import type { LowBitCopy } from '../backend/ops.js';
+import { DefectError } from '../base/errors.js';
 import { lowBitFormat } from '../checkpoint/low-bit.js';
 import { roundedInputLayout } from '../checkpoint/low-bit-layout.js';
 import type { LowBitModel, StoredCopy } from '../checkpoint/low-bit-model.js';
@@ -27,6 +28,33 @@ export interface CertifiedPlace {
   readonly file: TransferFile;
   readonly filePosition: number;
   readonly certificate: BoundCertificate;
+}
+
+/**
+ * The copies that a placement certifies with, null where it does not: then rows lie as the prepared form has them.
+ * Throws `DefectError` where they are not those that were planned.
+ */
+export function requireLowBit(
+  placed: readonly PlacedMatrix[],
+  lowBit: LowBitModel | undefined,
+): LowBitModel | null {
+  const chosen = placed.filter(({ certificate }) => certificate !== undefined);
+  if (chosen.length === 0) return null;
+  for (const { id, certificate } of chosen) {
+    if (lowBit === undefined) {
+      throw new DefectError(`Cannot certify "${id}": no low-bit copies are open`, { id });
+    }
+    const { format, directions } = certificate!;
+    const copy = lowBit.copy(id);
+    if (copy?.format === format && copy.directions === directions) continue;
+    const found =
+      copy === null ? 'none' : `one of format "${copy.format}" with ${copy.directions} directions`;
+    throw new DefectError(
+      `Cannot certify "${id}": the copies "${lowBit.plan.name}" hold ${found}, the placement wants format "${format}" with ${directions} directions`,
+      { id },
+    );
+  }
+  return lowBit!;
 }
 
 /** Allocates the low-bit copies of a placement and the room for rounded inputs that all of them share. */

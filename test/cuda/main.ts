@@ -37,10 +37,11 @@ const { values } = parseArgs({
     models: { type: 'string', default: models.join(',') },
     kv: { type: 'string', default: 'f16,f32' },
     cpu: { type: 'boolean', default: false },
-    // Of the part "shape": sizes, budgets and active shares in per cent, rounds, a checkpoint for the rivals.
+    // Of the part "shape": sizes, budgets and active shares in per cent, arms, rounds, a checkpoint for the rivals.
     shapes: { type: 'string', default: '2.7b' },
     budgets: { type: 'string', default: '' },
     shares: { type: 'string', default: '' },
+    arms: { type: 'string', default: '' },
     rounds: { type: 'string', default: '4' },
     rivals: { type: 'string' },
     python: { type: 'string', default: 'python3' },
@@ -116,6 +117,7 @@ async function everything(): Promise<void> {
         shapes: shapeNames.filter((name) => asked.includes(name)),
         budgets: percents(values.budgets),
         shares: percents(values.shares),
+        arms: values.arms.split(',').filter(Boolean),
         promptTokens: 512,
         tokens: Number(values.tokens),
         rounds: Number(values.rounds),

@@ -1,7 +1,6 @@
 import { planPlacement, type StreamLayout } from '../../src/acquire/plan.js';
 import type { PolicyName } from '../../src/acquire/policy.js';
 import type { Backend } from '../../src/backend/backend.js';
-import type { PlacedOp } from '../../src/backend/ops.js';
 import type { PreparedModel } from '../../src/checkpoint/prepared-model.js';
 import type { GenerationOutcome } from '../../src/generate/outcome.js';
 import { openSession, type Session } from '../../src/generate/session.js';
@@ -9,6 +8,8 @@ import { sessionOptions } from '../../src/generate/session-options.js';
 import { weightMoveCauses } from '../../src/memory/causes.js';
 import { kvBytes } from '../../src/memory/kv-cache.js';
 import { planWorkspace } from '../../src/model/workspace.js';
+import { type Measuring, type PassTimes, passTimes } from './pass-times.js';
+import type { ShapeModel } from './shape-model.js';
 
 const capacity = 640;
 
@@ -19,14 +20,8 @@ export interface ArmPlan {
   /** `regime C`: all dense matrices and no whole second projection. */
   readonly budget: number | 'regime C';
   readonly streamLayout?: StreamLayout;
-}
-
-/** Milliseconds on the device of the ops of one decode pass, each part by itself; null where it cannot be told. */
-export interface PartTimes {
-  readonly attention: number;
-  readonly projections: number;
-  readonly rows: number;
-  readonly rest: number;
+  /** Runs at every share of active neurons that is asked for, not at the usual one alone. */
+  readonly sweeps?: boolean;
 }
 
 /** One continuation of the prompt. */
@@ -39,17 +34,12 @@ export interface Episode {
   readonly outcome: GenerationOutcome;
 }
 
-/** A GPU as the benchmark uses it beyond the interface of backends. */
-interface Measuring extends Backend {
-  measure(enqueue: () => Promise<unknown>): Promise<number>;
-  readonly usage: { readonly pinnedBytes: number; readonly devicePeakBytes: number };
-}
-
 /** An opened session with the prompt that all arms continue. */
 export class Arm {
   readonly plan: ArmPlan;
   readonly session: Session;
   readonly openMs: number;
+  /** At the share of active neurons that holds now. */
   readonly episodes: Episode[] = [];
   readonly #prompt: readonly number[];
 
@@ -85,6 +75,17 @@ export class Arm {
     return this.session.setup.moved.setup / (this.openMs / 1e3);
   }
 
+  /** Makes so many neurons active from here on, without loading anything again. */
+  setActiveShare(model: ShapeModel, share: number): void {
+    const { backend, source, plan } = this.session;
+    for (const { id, width } of plan.prepared.description.vectors) {
+      if (!id.endsWith('first.bias')) continue;
+      const values = new Float32Array(width).fill(model.biasFor(share));
+      backend.write(source.vector(id), new Uint8Array(values.buffer));
+    }
+    this.episodes.splice(0);
+  }
+
   /** An episode that counts. */
   async episode(tokens: number): Promise<Episode> {
     const episode = await this.run(tokens);
@@ -107,17 +108,21 @@ export class Arm {
     };
   }
 
-  /** Rows and bytes of weights that a decode pass moved, on average over the last episode. */
-  async movedPerToken(): Promise<{ rows: number; bytes: number }> {
+  /** Rows and bytes of weights that decode passes moved, all those by which the last episode is longer than one of 2 tokens. */
+  async movedByDecode(): Promise<{ rows: number; bytes: number; passes: number }> {
     // Prefill moves, too: two lengths differ by decode passes alone.
     const few = await this.run(2);
-    const many = await this.run(10);
+    const many = this.episodes.at(-1)!;
     const total = ({ outcome: { bytes } }: Episode) => ({
       rows: bytes.movedRows['packet-rows'] + bytes.movedRows['uncertain-rows'],
       bytes: weightMoveCauses.reduce((sum, cause) => sum + bytes.moved[cause], 0),
     });
     const [a, b] = [total(few), total(many)];
-    return { rows: (b.rows - a.rows) / 8, bytes: (b.bytes - a.bytes) / 8 };
+    return {
+      rows: b.rows - a.rows,
+      bytes: b.bytes - a.bytes,
+      passes: many.stepMs.length - few.stepMs.length,
+    };
   }
 
   /** Share of neurons that certificates left undecided in decode passes; null where the host does not count them. */
@@ -127,60 +132,15 @@ export class Arm {
     return judged === 0 ? null : layers.reduce((sum, { uncertainRows }) => sum + uncertainRows, 0) / judged;
   }
 
-  /** Median time on the device of decode passes that are one submission, by events around each. */
-  async deviceMs(): Promise<{ readonly ms: number; readonly ops: readonly PlacedOp[] } | null> {
-    const gpu = this.gpu;
-    if (gpu === null) return null;
-    const submit = gpu.submit;
-    const each: number[] = [];
-    let last: readonly PlacedOp[] | null = null;
-    gpu.submit = async (ops) => {
-      if (!Object.isFrozen(ops)) return submit.call(gpu, ops);
-      last = ops;
-      each.push(await gpu.measure(() => submit.call(gpu, ops)));
-    };
-    try {
-      await this.run(12);
-    } finally {
-      gpu.submit = submit;
-    }
-    return last === null ? null : { ms: median(each.slice(2)), ops: last };
-  }
-
-  /** Runs the ops of a decode pass part by part; what they compute means nothing then, the times do. */
-  async partTimes(ops: readonly PlacedOp[]): Promise<PartTimes | null> {
-    const gpu = this.gpu;
-    if (gpu === null) return null;
-    const timeOf = async (part: keyof PartTimes): Promise<number> => {
-      const list = Object.freeze(ops.filter((placed) => partOf(placed) === part));
-      if (list.length === 0) return 0;
-      const times: number[] = [];
-      for (let repeat = 0; repeat < 9; repeat += 1) times.push(await gpu.measure(() => gpu.submit(list)));
-      return median(times.slice(3));
-    };
-    // Rows first: the activation that they follow shares its bytes with what the others write.
-    const rows = await timeOf('rows');
-    const attention = await timeOf('attention');
-    return { attention, projections: await timeOf('projections'), rows, rest: await timeOf('rest') };
+  /** A decode pass on the device, whole and by part; null where there is no device. */
+  async passTimes(tokens: number): Promise<PassTimes | null> {
+    const { gpu } = this;
+    return gpu === null ? null : passTimes(gpu, () => this.run(tokens));
   }
 
   async close(): Promise<void> {
     await this.session.close();
   }
-}
-
-/** `rows`: second projections, dense or from active rows. Norms and stores belong to the products they are part of. */
-function partOf({ label, op }: PlacedOp): keyof PartTimes {
-  if (op.kind === 'attention') return 'attention';
-  if (/^layers\.\d+\.second/.test(label)) return 'rows';
-  return label.startsWith('layers.') ? 'projections' : 'rest';
-}
-
-export function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  if (sorted.length === 0) return Number.NaN;
-  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
 }
 
 async function openArm(

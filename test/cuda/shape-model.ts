@@ -13,7 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { normalQuantile } from '../../src/base/normal.js';
 import type { ModelDescription } from '../../src/checkpoint/model-description.js';
-import { planWeights } from '../../src/checkpoint/prepared-layout.js';
+import { planWeights, type WeightsPlan, weightsAlignment } from '../../src/checkpoint/prepared-layout.js';
 import type { PreparedModel, PreparedTensor } from '../../src/checkpoint/prepared-model.js';
 import { transposeTile } from '../../src/checkpoint/transpose.js';
 import { describe as describeShape, optConfig } from '../acquire/support/opt-shape.js';
@@ -33,33 +33,39 @@ export type ShapeName = keyof typeof shapes;
 
 export const shapeNames = Object.keys(shapes) as ShapeName[];
 
-/** A prepared model of random weights; how many of its neurons are active can be set again between openings. */
+/** A prepared model of random weights; how many of its neurons are active can be set again, in its file and in sessions. */
 export interface ShapeModel {
   readonly name: ShapeName;
   readonly prepared: PreparedModel;
   readonly weightBytes: number;
   setActiveShare(share: number): void;
+  /** First projections' bias that makes so many neurons active. */
+  biasFor(share: number): number;
   remove(): void;
 }
 
 /**
  * Random weights in the prepared layout: one block of bytes over and over, norms of 1. Pre-activations of the first
  * projections are normal with the deviation of a row's norm, so their bias decides how many are positive. In memory
- * where the system has a file system there that is large enough.
+ * where the system has a file system there that is large enough. Matrices of layers beyond `distinctLayers` lie where those
+ * of earlier ones do: a model of 26 GB is written in a second, and every layer still has its own bytes where it is opened.
  */
-export function writeShape(name: ShapeName): ShapeModel {
+export function writeShape(name: ShapeName, distinctLayers = Number.POSITIVE_INFINITY): ShapeModel {
   const vocabSize = name === 'tiny' ? 1000 : 50_272;
   const description = describeShape(optConfig({ ...shapes[name], vocabSize }), 'f16');
   const plan = planWeights(description);
+  const places = sharedPlaces(plan, distinctLayers);
   // Certificates lie beside: first projections once more, and their copies in half the bytes.
-  const directory = mkdtempSync(join(roomFor(plan.byteLength * 1.6), 'waybill-shape-'));
+  const directory = mkdtempSync(join(roomFor(places.byteLength + plan.byteLength * 0.6), 'waybill-shape-'));
   const path = join(directory, 'weights');
   const descriptor = openSync(path, 'w+');
   const block = halves(32 * mebibyte);
   const byId = new Map<string, PreparedTensor>();
   let at = 0;
-  for (const { id, type, shape, byteOffset, byteLength } of plan.tensors) {
+  for (const { id, type, shape, byteLength } of plan.tensors) {
+    const { byteOffset, shared } = places.of(id);
     byId.set(id, { id, type, shape, byteOffset, byteLength, sha256: '', finite: true });
+    if (shared) continue;
     if (type === 'f32') {
       writeFloats(descriptor, byteOffset, byteLength, id.endsWith('.gamma') ? 1 : 0);
       continue;
@@ -78,13 +84,14 @@ export function writeShape(name: ShapeName): ShapeModel {
     }
   }
   const deviation = Math.sqrt((shapes[name].hiddenSize * largestWeight ** 2) / 3);
+  const biasFor = (share: number) => -deviation * normalQuantile(1 - share);
   return {
     name,
     weightBytes: plan.byteLength,
+    biasFor,
     setActiveShare: (share) => {
-      const bias = -deviation * normalQuantile(1 - share);
       for (const { id, byteOffset, byteLength } of byId.values()) {
-        if (id.endsWith('first.bias')) writeFloats(descriptor, byteOffset, byteLength, bias);
+        if (id.endsWith('first.bias')) writeFloats(descriptor, byteOffset, byteLength, biasFor(share));
       }
     },
     prepared: {
@@ -93,7 +100,7 @@ export function writeShape(name: ShapeName): ShapeModel {
       manifestDigest: createHash('sha256').update(`${name} ${plan.byteLength}`).digest('hex'),
       sourceDigest: '',
       sourceFiles: [],
-      weightsFile: { path, descriptor, byteLength: plan.byteLength },
+      weightsFile: { path, descriptor, byteLength: places.byteLength },
       tensor: (id) => byId.get(id)!,
       close: async () => {}, // several arms share it
     },
@@ -101,6 +108,26 @@ export function writeShape(name: ShapeName): ShapeModel {
       closeSync(descriptor);
       rmSync(directory, { recursive: true });
     },
+  };
+}
+
+/** Where tensors lie if only so many layers have matrices of their own; `shared`: another tensor's bytes stand for it. */
+function sharedPlaces({ tensors }: WeightsPlan, distinctLayers: number) {
+  const offsets = new Map<string, number>();
+  let end = 0;
+  const ownerOf = (id: string, type: string): string =>
+    type === 'f32'
+      ? id
+      : id.replace(/^layers\.(\d+)/, (_, layer: string) => `layers.${Number(layer) % distinctLayers}`);
+  const owners = new Map(tensors.map(({ id, type }) => [id, ownerOf(id, type)]));
+  for (const { id, byteLength } of tensors) {
+    if (owners.get(id) !== id) continue;
+    offsets.set(id, end);
+    end = Math.ceil((end + byteLength) / weightsAlignment) * weightsAlignment;
+  }
+  return {
+    byteLength: end,
+    of: (id: string) => ({ byteOffset: offsets.get(owners.get(id)!)!, shared: owners.get(id) !== id }),
   };
 }
 

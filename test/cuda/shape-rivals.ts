@@ -1,7 +1,7 @@
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
-import { median } from './shape-arm.js';
+import { median } from './pass-times.js';
 
 /** Another way to run the same sizes, by bench/rivals.py. */
 export interface RivalTime {

@@ -1,0 +1,129 @@
+import type { Backend } from '../../src/backend/backend.js';
+import type { PlacedOp } from '../../src/backend/ops.js';
+
+/** A GPU as benchmarks use it beyond the interface of backends. */
+export interface Measuring extends Backend {
+  measure(enqueue: () => Promise<unknown>): Promise<number>;
+  readonly usage: { readonly pinnedBytes: number; readonly devicePeakBytes: number };
+}
+
+/** Milliseconds on the device of the ops of a decode pass, by what they are for. */
+export interface PartTimes {
+  readonly attention: number;
+  readonly projections: number;
+  readonly rows: number;
+  readonly rest: number;
+}
+
+/** Decode passes on the device, by events; all in milliseconds. */
+export interface PassTimes {
+  /** From the first op to the last of a pass that is one submission; null where the host takes part in it. */
+  readonly ms: number | null;
+  readonly parts: PartTimes;
+  /**
+   * `graph`: all ops of a part as one graph, the parts one after another, the median of several. `ops`: the pass as it
+   * comes, each run of neighbouring ops of a part between two events, the median of all passes. Waits for weights are in
+   * neither, nor is what parts gain by running into one another.
+   */
+  readonly partsBy: 'graph' | 'ops';
+}
+
+/**
+ * `episode`: a prompt, then decode passes that all have the same ops. Passes that are one submission come again as the same
+ * frozen list; the ops of others are timed as they come.
+ */
+export async function passTimes(gpu: Measuring, episode: () => Promise<unknown>): Promise<PassTimes> {
+  const each: number[] = [];
+  const passes: Record<keyof PartTimes, number>[] = [];
+  let whole: readonly PlacedOp[] | null = null;
+  await submittingBy(gpu, episode, async (list, submit) => {
+    if (Object.isFrozen(list)) {
+      whole = list;
+      each.push(await gpu.measure(() => submit(list)));
+      return;
+    }
+    for (const { part, ops } of runsOf(list)) {
+      const ms = await gpu.measure(() => submit(ops));
+      if (ops.some(({ op }) => 'rows' in op && op.rows > 1)) continue; // of the prompt
+      if (ops.some(({ label }) => label === passMark)) passes.push({ ...noTime });
+      const pass = passes.at(-1);
+      if (pass !== undefined) pass[part] += ms;
+    }
+  });
+  if (whole !== null) {
+    return { ms: median(each.slice(2)), parts: await partsByGraph(gpu, whole), partsBy: 'graph' };
+  }
+  const complete = passes.slice(1, -1);
+  const of = (part: keyof PartTimes) => median(complete.map((pass) => pass[part]));
+  const parts = {
+    attention: of('attention'),
+    projections: of('projections'),
+    rows: of('rows'),
+    rest: of('rest'),
+  };
+  return { ms: null, parts, partsBy: 'ops' };
+}
+
+/** Passes are counted from here to here: what of a pass lies before it is counted with the pass in front. */
+const passMark = 'layers.0.attention';
+const noTime = { attention: 0, projections: 0, rows: 0, rest: 0 } as const;
+
+/** Runs the ops of a pass part by part; what they compute means nothing then, the times do. */
+async function partsByGraph(gpu: Measuring, ops: readonly PlacedOp[]): Promise<PartTimes> {
+  const timeOf = async (part: keyof PartTimes): Promise<number> => {
+    const list = Object.freeze(ops.filter((placed) => partOf(placed) === part));
+    if (list.length === 0) return 0;
+    const times: number[] = [];
+    for (let repeat = 0; repeat < 9; repeat += 1) times.push(await gpu.measure(() => gpu.submit(list)));
+    return median(times.slice(3));
+  };
+  // Rows first: the activation that they follow shares its bytes with what the others write.
+  const rows = await timeOf('rows');
+  const attention = await timeOf('attention');
+  return { attention, projections: await timeOf('projections'), rows, rest: await timeOf('rest') };
+}
+
+/** Lets `submit` do what `episode` submits, one list behind another. */
+async function submittingBy(
+  gpu: Measuring,
+  episode: () => Promise<unknown>,
+  submit: (ops: readonly PlacedOp[], plain: (ops: readonly PlacedOp[]) => Promise<void>) => Promise<unknown>,
+): Promise<void> {
+  const plain = gpu.submit;
+  let last: Promise<unknown> = Promise.resolve();
+  gpu.submit = async (ops) => {
+    const running = last.then(() => submit(ops, (list) => plain.call(gpu, list)));
+    last = running;
+    await running;
+  };
+  try {
+    await episode();
+  } finally {
+    gpu.submit = plain;
+  }
+}
+
+/** `rows`: second projections, dense or from active rows. Norms and stores belong to the products they are part of. */
+function partOf({ label, op }: PlacedOp): keyof PartTimes {
+  if (op.kind === 'attention') return 'attention';
+  if (/^layers\.\d+\.second/.test(label)) return 'rows';
+  return label.startsWith('layers.') ? 'projections' : 'rest';
+}
+
+function runsOf(list: readonly PlacedOp[]): { readonly part: keyof PartTimes; readonly ops: PlacedOp[] }[] {
+  const runs: { part: keyof PartTimes; ops: PlacedOp[] }[] = [];
+  for (const placed of list) {
+    const part = partOf(placed);
+    const last = runs.at(-1);
+    if (last?.part === part) last.ops.push(placed);
+    else runs.push({ part, ops: [placed] });
+  }
+  return runs;
+}
+
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  if (sorted.length === 0) return Number.NaN;
+  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
+}

@@ -13,6 +13,7 @@ import { cudaContractGroups } from '../backend/cuda-support.js';
 import { benchKernels, type KernelTime } from './bench-kernels.js';
 import { checkCertificates } from './certificates.js';
 import { benchCertify } from './certify-bench.js';
+import { countedPass } from './counters.js';
 import { checkFaults, failingKernel } from './faults.js';
 import { runDeclared, type TestCounts } from './mini-runner.js';
 import { checkNativeModel, checkNativeProducts } from './native.js';
@@ -24,7 +25,7 @@ import { benchVariants, type VariantTime } from './variant-bench.js';
 
 /**
  * The CUDA tests, without npm: `node build/cuda-tests/test/cuda/main.js [--only PARTS] [--report FILE]`, where PARTS are some
- * of contract, parity, numerics, faults, sanitize, bench, variants, shape, native, separated by commas.
+ * of contract, parity, numerics, faults, sanitize, bench, variants, shape, native, counters, separated by commas.
  * Says plainly that it did not run where there is no GPU.
  */
 const models = ['models/opt-books-target', 'models/opt-books-draft', 'models/reglu-books'];
@@ -71,7 +72,15 @@ let shape: ShapeReport | null = null;
 const alone = new Map([
   ['sanitize', () => sanitizeCases(log)],
   ['failing-kernel', failingKernel],
+  ['counters', countLaunches],
 ]);
+
+/** For `ncu --launch-skip S --launch-count N`, which then sees one decode pass of `--arms NAME`. */
+async function countLaunches(): Promise<void> {
+  const pass = await countedPass(values.arms === '' ? 'resident' : values.arms);
+  if (values.report !== undefined) await writeFile(values.report, `${JSON.stringify(pass)}\n`);
+  log(`--launch-skip ${pass.skip} --launch-count ${pass.launches.length}`);
+}
 
 async function everything(): Promise<void> {
   const began = process.hrtime.bigint();

@@ -24,6 +24,8 @@ const mebibyte = 1024 * 1024;
 export const shapes = {
   '1.3b': { hiddenSize: 2048, ffnSize: 8192, layers: 24, heads: 32 },
   '2.7b': { hiddenSize: 2560, ffnSize: 10_240, layers: 32, heads: 32 },
+  /** For profilers, which run every kernel many times. */
+  '2.7b-two-layers': { hiddenSize: 2560, ffnSize: 10_240, layers: 2, heads: 32 },
   '6.7b': { hiddenSize: 4096, ffnSize: 16_384, layers: 32, heads: 32 },
   '13b': { hiddenSize: 5120, ffnSize: 20_480, layers: 40, heads: 40 },
   /** For trying the benchmark itself. */

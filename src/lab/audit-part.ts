@@ -34,7 +34,8 @@ export function checkPart({ prefix, protocol: { protocol }, manifest, records }:
     );
   }
   for (const arm of allArms(protocol)) {
-    const wanted = arm.kind === 'session' ? modelDigest(protocol, arm.name) : undefined;
+    const ran = manifest.variant === 'aa' && arm !== protocol.reference?.arm ? protocol.arms[0]! : arm;
+    const wanted = ran.kind === 'session' ? modelDigest(protocol, ran.name) : undefined;
     const found = sourceDigest(checkpointFiles(manifest.subjects[arm.name] ?? []));
     if (wanted !== undefined && found !== wanted) {
       throw refuse(

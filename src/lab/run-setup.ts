@@ -143,11 +143,12 @@ async function modelsOf(
 }
 
 function armsOf(protocol: Protocol, variant: Manifest['variant']): Map<string, Arm> {
-  const [first] = protocol.arms;
+  // No gate is judged in an A/A run, so nobody needs its logits
+  const first: Arm = { ...protocol.arms[0]!, keepLogits: false };
   return new Map(
     allArms(protocol).map((arm) => {
       const measured = protocol.arms.some((own) => own === arm);
-      return [arm.name, variant === 'aa' && measured ? { ...first!, name: arm.name } : arm];
+      return [arm.name, variant === 'aa' && measured ? { ...first, name: arm.name } : arm];
     }),
   );
 }

@@ -1,6 +1,8 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { canonicalJson } from '../../src/base/canonical-json.js';
+import { openOrPrepare } from '../../src/checkpoint/open-or-prepare.js';
+import { makeCheckpoint } from '../../src/checkpoint/synthetic.js';
 import { buildArchive } from '../../src/lab/archive.js';
 import { readPart } from '../../src/lab/archive-part.js';
 import { auditArchive } from '../../src/lab/audit.js';
@@ -134,5 +136,33 @@ describe('logits that a run keeps', () => {
     expect(() => checkPart({ ...part, records: chained(part.manifest, forged) })).toThrow(
       'not those of digest 2',
     );
+  });
+
+  test('are not kept in an A/A run, whose arms all run the first one, with its own model', async () => {
+    const other = join(bench.folder, 'another-model');
+    const shape = { layers: 1, hidden: 64, ffn: 128, heads: 1, vocabulary: 600, positions: 64 };
+    await makeCheckpoint({ directory: other, shape, active: 0.1, seed: 3, type: 'f32' });
+    const { prepared } = await openOrPrepare(other, {});
+    const own = { path: other, sourceDigest: prepared.sourceDigest };
+    await prepared.close();
+    const mixed = [{ ...arms[0]!, model: own }, arms[1]!];
+    const protocolPath = await bench.freeze(
+      liveProtocol(bench, { arms: mixed, gates: [gate('token-parity', '0.0')] }),
+    );
+    const [runPath, noisePath] = ['mixed', 'mixed-aa'].map((name) => join(bench.folder, name));
+    const { leaseFolder } = bench;
+    await runProtocol({ protocolPath, runPath: runPath!, leaseFolder });
+    await runProtocol({ protocolPath, runPath: noisePath!, leaseFolder, variant: 'aa' });
+    const noise = await readRunFolder(noisePath!);
+    const kept = noise.records.filter(
+      (record) => record.kind === 'trial' && record.requests.some(({ logits }) => logits !== undefined),
+    );
+    expect(kept).toEqual([]);
+    const sources = { run: runPath!, noise: noisePath!, attempts: [], attachments: [], privateKey: null };
+    const { members } = await buildArchive(sources);
+    const part = readPart(members, 'aa/');
+    // The run is told from one whose arms each had their own model
+    const measured = { ...part.manifest, variant: 'measured' as const };
+    expect(() => checkPart({ ...part, manifest: measured })).toThrow('arm "half" have digest');
   });
 });

@@ -15,6 +15,8 @@ import type {
 import { encodePlaced } from '../encoded-program.js';
 import type { PlacedOp } from '../ops.js';
 import { BouncePool } from './bounce-pool.js';
+import { joinLaunches } from './chain.js';
+import { ChainRoom } from './chain-room.js';
 import { Completion } from './completion.js';
 import type { DeviceFacts } from './device.js';
 import { DeviceMemory } from './device-memory.js';
@@ -49,6 +51,8 @@ export interface CudaParts {
   readonly device: DeviceFacts;
   readonly context: bigint;
   readonly modules: KernelModules;
+  /** Device memory of `chainRoomBytes`. */
+  readonly chainRoom: number;
   readonly info: BackendInfo;
   /** False: every submission is planned and launched kernel by kernel. */
   readonly graphs: boolean;
@@ -77,6 +81,7 @@ export class CudaBackend implements Backend {
   readonly #completion: Completion;
   readonly #launcher: Launcher;
   readonly #graphs: GraphCache | null;
+  readonly #chains: ChainRoom;
   readonly #modules: KernelModules;
   #facts: LaunchFacts;
   readonly #canOverlap: boolean;
@@ -119,7 +124,8 @@ export class CudaBackend implements Backend {
     this.#canOverlap = canOverlap;
     this.#modules = modules;
     this.#launcher = new Launcher(driver, modules, this.#computing);
-    this.#graphs = graphs ? new GraphCache(driver, this.#launcher, this.#computing) : null;
+    this.#chains = new ChainRoom(driver, this.#computing, parts.chainRoom);
+    this.#graphs = graphs ? new GraphCache(driver, this.#launcher, this.#computing, this.#chains) : null;
     this.#bounce = new BouncePool(driver, this.#enter, bounceBytes, bounceCount);
     this.#readBack = new BouncePool(driver, this.#enter, readBackBytes, readBackCount);
     this.#transfers = new FileTransfers({
@@ -190,11 +196,11 @@ export class CudaBackend implements Backend {
   submit(ops: readonly PlacedOp[]): Promise<void> {
     this.#begin('submit');
     if (ops.length === 0) return Promise.resolve();
-    const plan = () => planLaunches(ops, this.#facts);
+    const plan = () => joinLaunches(planLaunches(ops, this.#facts), this.#facts);
     const running = { ops };
     this.#running.add(running);
     try {
-      if (this.#graphs === null) this.#launcher.run(plan());
+      if (this.#graphs === null) this.#launcher.run(this.#chains.place(plan()));
       else this.#graphs.run(() => encodePlaced(ops), plan, Object.isFrozen(ops) ? ops : null);
     } catch (error) {
       const code = error instanceof ExecutionError ? error.data.cudaCode : null;

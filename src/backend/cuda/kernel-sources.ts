@@ -10,6 +10,7 @@ export const kernelFolder = fileURLToPath(new URL('../../../cuda/', import.meta.
 /** Sources that are compiled once, and those that are compiled for each type of weights. */
 const plainSources = ['rows.cu', 'attention.cu', 'quantised-rows.cu', 'certify.cu'] as const;
 const typedSources = [
+  'chain.cu',
   'linear-rows.cu',
   'linear-stream.cu',
   'linear-tiles.cu',
@@ -54,6 +55,7 @@ export function readKernelUnits(numerics: BackendInfo['numerics'] = 'portable'):
 
 const unitsByPrefix: readonly (readonly [string, string])[] = [
   ['attention_', 'attention.cu'],
+  ['chain_', 'chain.cu'],
   ['linear_rows_', 'linear-rows.cu'],
   ['linear_stream_', 'linear-stream.cu'],
   ['linear_tiles_', 'linear-tiles.cu'],

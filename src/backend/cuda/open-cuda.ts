@@ -1,5 +1,6 @@
 import { SetupError } from '../../base/errors.js';
 import type { BackendInfo } from '../backend.js';
+import { chainRoomBytes } from './chain-room.js';
 import { CudaBackend } from './cuda-backend.js';
 import { chooseDevice, type DeviceFacts, deviceHandle } from './device.js';
 import { check, cudaCodes, type DriverLibrary, describe, driverVersion, loadDriver } from './driver.js';
@@ -40,13 +41,14 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
     bytes: contextBytes,
     baselineBytes,
   } = measureContext(device.pciBusId, () => makeContext(driver, device, kernels));
-  const { context, modules } = value;
+  const { context, modules, chainRoom } = value;
   try {
     return new CudaBackend({
       driver,
       device,
       context,
       modules,
+      chainRoom,
       contextBytes,
       baselineBytes,
       graphs: options.graphs ?? true,
@@ -82,7 +84,7 @@ function makeContext(
   driver: DriverLibrary,
   device: DeviceFacts,
   kernels: KernelImages,
-): { readonly context: bigint; readonly modules: KernelModules } {
+): { readonly context: bigint; readonly modules: KernelModules; readonly chainRoom: number } {
   const room = new BigUint64Array(1);
   const code = driver.cuCtxCreate_v2(room, 0, deviceHandle(driver, device.index));
   if (code === cudaCodes.outOfMemory) {
@@ -99,7 +101,10 @@ function makeContext(
     check(driver, 'cuCtxSetLimit', driver.cuCtxSetLimit(stackSizeLimit, 0), 'give back room for stacks');
     const modules = new KernelModules(driver, device.sharedBytes);
     modules.load(kernels);
-    return { context, modules };
+    const chainRoom = new BigUint64Array(1);
+    const allocated = driver.cuMemAlloc_v2(chainRoom, chainRoomBytes);
+    check(driver, 'cuMemAlloc', allocated, 'make room for the steps of chains');
+    return { context, modules, chainRoom: Number(chainRoom[0]!) };
   } catch (error) {
     driver.cuCtxDestroy_v2(context);
     throw error;

@@ -215,6 +215,8 @@ export const parameterFields = {
     activationThreshold: real,
     rowBlocks: integer,
   },
+  ChainParams: { steps: pointer, stepCount: integer, partCount: integer, barrier: pointer },
+  StepHeader: { kind: integer, part: integer, firstBlock: integer },
   GatherParams: {
     rows: integer,
     columns: integer,
@@ -282,13 +284,14 @@ export type ParameterValues<Structure extends ParameterStructure> = Readonly<
   Record<keyof (typeof parameterFields)[Structure], number>
 >;
 
-/** Writes a structure's fields; returns its bytes. */
+/** Writes a structure's fields from `begin` on; returns the byte offset behind them. */
 export function encodeParameters(
   structure: ParameterStructure,
   values: Readonly<Record<string, number>>,
   into: DataView,
+  begin = 0,
 ): number {
-  let byteOffset = 0;
+  let byteOffset = begin;
   for (const [name, kind] of Object.entries(parameterFields[structure])) {
     const value = values[name]!;
     if (kind === real) into.setFloat64(byteOffset, value, true);

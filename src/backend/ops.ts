@@ -4,6 +4,7 @@ import type { LowBitFormat } from '../checkpoint/low-bit.js';
 import type { ActivationKind } from '../checkpoint/model-config.js';
 import type { Span } from '../memory/buffers.js';
 import type { KvLayer } from '../memory/kv-layer.js';
+import type { RowIndex } from './row-index.js';
 
 export type { KvLayer } from '../memory/kv-layer.js';
 
@@ -153,6 +154,54 @@ export interface ActiveOutputsOp {
 }
 
 /**
+ * Looks an active set up in an index of held rows: `hits` is the number of its neurons that have a place. Where the index
+ * replaces, the held neurons of the set are then used, ascending; after them the missing ones, ascending, as long as a place
+ * is left that the set does not use: each gets the one that was used longest ago, and is fresh until the next set that
+ * holds it. Only backends with a host tier are given it.
+ */
+export interface RetainRowsOp {
+  readonly kind: 'retain-rows';
+  readonly active: ActiveSpan;
+  readonly index: RowIndex;
+  readonly hits: Span; // U32 [1]
+}
+
+/**
+ * As `active-inputs` over the whole active set of x, with the rows of neurons that have a place, and are not fresh, taken
+ * from there. Others come from the matrix, row = neuron; those of fresh neurons are written to their places on the way.
+ * `held` holds stored rows of the matrix's type and stride, by place. Only backends with a host tier are given it, for
+ * at most `HostTier.directRows` rows.
+ */
+export interface HeldInputsOp {
+  readonly kind: 'held-inputs';
+  readonly rows: number; // T
+  readonly x: Span; // F32 [T, neurons]
+  readonly active: ActiveSpan; // that of x
+  readonly index: RowIndex;
+  readonly held: Span;
+  readonly outputs: number; // N
+  readonly matrix: Matrix; // input-major
+  readonly out: Span; // F32 [T, N]
+  readonly bias: Span | null;
+  readonly residual: Span | null; // F32 [T, N]
+}
+
+/** As `active-outputs` over a whole active set, with rows that have places as `held-inputs` has them. */
+export interface HeldOutputsOp {
+  readonly kind: 'held-outputs';
+  readonly rows: number; // T
+  readonly x: Span; // F32 [T, inputs]
+  readonly inputs: number; // K
+  readonly active: ActiveSpan;
+  readonly index: RowIndex;
+  readonly held: Span;
+  readonly matrix: Matrix; // output-major
+  readonly out: Span; // F32 [T, outStride]
+  readonly outStride: number;
+  readonly bias: Span | null; // F32, indexed by neuron
+}
+
+/**
  * A matrix of K inputs and N neurons in few bits, with what certificates need of each neuron (docs/certificates.md). The
  * span holds the sections of `lowBitLayout(format, inputs, outputs, directions)`.
  */
@@ -286,6 +335,9 @@ export type Op =
   | CompactOp
   | ActiveInputsOp
   | ActiveOutputsOp
+  | RetainRowsOp
+  | HeldInputsOp
+  | HeldOutputsOp
   | RoundInputOp
   | CertifyOp
   | ActivateOp

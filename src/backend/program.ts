@@ -5,6 +5,7 @@ import { type LowBitSection, lowBitLayout, roundedInputLayout } from '../checkpo
 import type { ActivationKind } from '../checkpoint/model-config.js';
 import type { Span } from '../memory/buffers.js';
 import type { KvLayer, LowBitCopy, Matrix, Op, ProductNumerics } from './ops.js';
+import type { RowIndex } from './row-index.js';
 
 /**
  * Ops as a flat Float64 program, `wordsPerOp` words an op: what the CPU kernels read, the same for the native library
@@ -46,6 +47,9 @@ export const opcodes: Record<Op['kind'], number> = {
   'round-input': 30,
   certify: 31,
   'quantised-linear': 20,
+  'retain-rows': 40, // these three on devices alone
+  'held-inputs': 41,
+  'held-outputs': 42,
 };
 
 /** Encodes ops into `[ops, wordsPerOp]` words. */
@@ -138,6 +142,34 @@ function operands(op: Op): number[] {
         at(op.bias),
         native(op),
       ];
+    case 'retain-rows':
+      return [at(op.active), ...rowIndex(op.index), at(op.hits)];
+    case 'held-inputs':
+      return [
+        op.rows,
+        at(op.x),
+        at(op.active),
+        ...rowIndex(op.index),
+        at(op.held),
+        op.outputs,
+        ...matrix(op.matrix),
+        at(op.out),
+        at(op.bias),
+        at(op.residual),
+      ];
+    case 'held-outputs':
+      return [
+        op.rows,
+        at(op.x),
+        op.inputs,
+        at(op.active),
+        ...rowIndex(op.index),
+        at(op.held),
+        ...matrix(op.matrix),
+        at(op.out),
+        op.outStride,
+        at(op.bias),
+      ];
     case 'round-input':
       return [op.rows, at(op.x), ...copy(op.copy), ...roundedInput(op.out, op.rows, op.copy)];
     case 'certify':
@@ -205,6 +237,11 @@ function at(span: Span | null): number {
 /** Words: address, stored type, 0 input-major or 1 output-major, row stride. */
 function matrix(value: Matrix): number[] {
   return [at(value.span), storedTypes[value.type], value.layout === 'input-major' ? 0 : 1, value.rowStride];
+}
+
+/** Words: neurons, places, 1 where they are given anew, address. */
+function rowIndex({ neurons, places, replaces, span }: RowIndex): number[] {
+  return [neurons, places, replaces ? 1 : 0, at(span)];
 }
 
 /**

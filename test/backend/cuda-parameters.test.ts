@@ -63,7 +63,7 @@ describe('parameters of CUDA kernels', () => {
       )) {
         if (!name!.includes('##')) defined.set(name!, unit);
         for (const [, ...values] of source.matchAll(
-          /(?:LINEAR_ROWS|LINEAR_STREAM|SPARSE|ACTIVE_DIRECT)\(type, E, (\d)\)/g,
+          /(?:LINEAR_ROWS|LINEAR_STREAM|SPARSE|ACTIVE_DIRECT|HELD_ROWS)\(type, E, (\d)(?:, \d+)?\)/g,
         )) {
           defined.set(name!.replace('##type##', type!).replace(/##R(##)?/, values[0]!), unit);
         }

@@ -189,6 +189,20 @@ function operandsOf(op: Op): Operands {
       };
     case 'active-outputs':
       return { out: op.out, inputs: spans(op.x, op.active, op.matrix.span, op.bias), inPlace: false };
+    case 'retain-rows':
+      return { out: op.hits, inputs: [op.active], inPlace: false };
+    case 'held-inputs':
+      return {
+        out: op.out,
+        inputs: spans(op.x, op.active, op.index.span, op.held, op.matrix.span, op.bias, op.residual),
+        inPlace: false,
+      };
+    case 'held-outputs':
+      return {
+        out: op.out,
+        inputs: spans(op.x, op.active, op.index.span, op.held, op.matrix.span, op.bias),
+        inPlace: false,
+      };
     case 'round-input':
       return { out: op.out, inputs: [op.x, op.copy.span], inPlace: false };
     case 'certify':

@@ -8,13 +8,20 @@ import { type StoredType, storedTypes } from './weight-types.js';
 export const kernelFolder = fileURLToPath(new URL('../../../cuda/', import.meta.url));
 
 /** Sources that are compiled once, and those that are compiled for each type of weights. */
-const plainSources = ['rows.cu', 'attention.cu', 'quantised-rows.cu', 'certify.cu'] as const;
+const plainSources = [
+  'rows.cu',
+  'attention.cu',
+  'quantised-rows.cu',
+  'certify.cu',
+  'retain-rows.cu',
+] as const;
 const typedSources = [
   'chain.cu',
   'linear-rows.cu',
   'linear-stream.cu',
   'linear-tiles.cu',
   'sparse.cu',
+  'held-rows.cu',
   'native.cu',
 ] as const;
 /** Compiled and loaded in native numerics alone, for the types that tensor cores take. */
@@ -67,6 +74,8 @@ const unitsByPrefix: readonly (readonly [string, string])[] = [
   ['round_input', 'certify.cu'],
   ['certify_', 'certify.cu'],
 ];
+  ['retain_rows', 'retain-rows.cu'],
+  ['held_', 'held-rows.cu'],
 
 /** The unit that a kernel is in, by its name. */
 export function unitOf(kernel: string): string {

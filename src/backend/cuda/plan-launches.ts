@@ -11,6 +11,7 @@ import {
   planRoundInput,
   roundsNorm,
 } from './plan-certify.js';
+import { planHeldInputs, planHeldOutputs, planLookup, planRetainRows } from './plan-held-rows.js';
 import { planLinear } from './plan-linear.js';
 import { planLinearRows } from './plan-linear-rows.js';
 import { nativeProduct, planNative } from './plan-native.js';
@@ -89,6 +90,11 @@ function planNext(ops: readonly PlacedOp[], index: number, facts: LaunchFacts, l
     return index + 2;
   }
   launches.push(...planOne(op, index, facts));
+  const lookup = planLookup(ops, index, facts);
+  if (lookup !== null) {
+    launches.push(...lookup.value);
+    return lookup.next;
+  }
   return index + 1;
 }
 
@@ -139,6 +145,12 @@ function planOne(
       return planGatedProduct(op, index);
     case 'add':
       return planAdd(op, index);
+    case 'retain-rows':
+      return [planRetainRows(null, op, index)];
+    case 'held-inputs':
+      return planHeldInputs(op, index, facts);
+    case 'held-outputs':
+      return planHeldOutputs(op, index, facts);
     case 'norm':
       return planNorm(op, index);
     case 'rope':

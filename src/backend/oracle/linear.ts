@@ -2,12 +2,12 @@ import type { Span } from '../../memory/buffers.js';
 import { type ActiveInputsOp, type ActiveOutputsOp, blockInputs, type LinearOp } from '../ops.js';
 import { blockDot } from './block-sum.js';
 import type { OracleMemory } from './oracle-memory.js';
-import { storedRows } from './stored-rows.js';
+import { type RowReader, storedRows } from './stored-rows.js';
 
 const f = Math.fround;
 
 /** Where a projection puts its result. */
-interface Target {
+export interface Target {
   readonly out: Float32Array;
   readonly rows: number;
   readonly stride: number;
@@ -30,7 +30,8 @@ export function linear(memory: OracleMemory, op: LinearOp): void {
       input: op.inputBegin + index,
       row: index,
     }));
-    sumInputs(memory, op, inputs, target);
+    const weights = storedRows(memory, op.matrix.span, op.matrix.type, op.matrix.rowStride, op.outputs);
+    sumInputs(memory.floats(op.x), op.xStride, inputs, weights, target);
   }
   addBiasAndResidual(memory, op.bias, op.residual, target);
 }
@@ -58,7 +59,8 @@ export function activeInputs(memory: OracleMemory, op: ActiveInputsOp): void {
   };
   if (!op.continues) clear(target);
   const inputs = listed(memory, op).map(({ neuron, row }) => ({ input: neuron, row }));
-  sumInputs(memory, op, inputs, target);
+  const weights = storedRows(memory, op.matrix.span, op.matrix.type, op.matrix.rowStride, op.outputs);
+  sumInputs(memory.floats(op.x), op.xStride, inputs, weights, target);
   addBiasAndResidual(memory, op.bias, op.residual, target);
 }
 
@@ -93,15 +95,14 @@ function listed(
 }
 
 /** The block rule over ascending inputs of an input-major matrix; every input of a block adds one product. */
-function sumInputs(
-  memory: OracleMemory,
-  op: LinearOp | ActiveInputsOp,
+export function sumInputs(
+  x: Float32Array,
+  xStride: number,
   inputs: readonly { input: number; row: number }[],
+  weights: RowReader,
   target: Target,
 ): void {
   const { outputs, rows } = target;
-  const x = memory.floats(op.x);
-  const weights = storedRows(memory, op.matrix.span, op.matrix.type, op.matrix.rowStride, outputs);
   const acc = new Float32Array(rows * outputs); // storing into it rounds the sum to binary32
   let block = -1;
   for (const { input, row } of inputs) {
@@ -110,7 +111,7 @@ function sumInputs(
     block = itsBlock;
     const w = weights(row);
     for (let t = 0; t < rows; t++) {
-      const value = x[t * op.xStride + input]!;
+      const value = x[t * xStride + input]!;
       const start = t * outputs;
       for (let j = 0; j < outputs; j++) acc[start + j] = acc[start + j]! + f(value * w[j]!);
     }
@@ -129,11 +130,11 @@ function addBlock(acc: Float32Array, { out, rows, stride, offset, outputs }: Tar
   acc.fill(0);
 }
 
-function clear({ out, rows, stride, offset, outputs }: Target): void {
+export function clear({ out, rows, stride, offset, outputs }: Target): void {
   for (let t = 0; t < rows; t++) out.fill(0, t * stride + offset, t * stride + offset + outputs);
 }
 
-function addBiasAndResidual(
+export function addBiasAndResidual(
   memory: OracleMemory,
   biasSpan: Span | null,
   residualSpan: Span | null,

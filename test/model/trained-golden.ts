@@ -22,7 +22,8 @@ export interface GoldenComparison {
 
 /**
  * Continues every golden prompt greedily: the prompt in chunks whose inner ones give no logits, then token by token.
- * The file `golden.logits` holds the logits of the steps that its metadata's `rows` lists, or of all.
+ * The file `golden.logits` holds the logits of the steps that its metadata's `rows` lists, or of all, and of each row
+ * every `columnStep`th: what differs anywhere before the head differs in all of them, and the ids chosen are of all.
  */
 export async function compareWithGolden(
   backend: Backend,
@@ -67,7 +68,7 @@ async function compareCase(
   const distances: { step: number; relativeL2: number }[] = [];
   for (let step = 0; step < golden.greedy_ids.length; step++) {
     const wanted = rows.row(golden.logits, step);
-    if (wanted !== null) distances.push({ step, relativeL2: relativeL2(logits!, wanted) });
+    if (wanted !== null) distances.push({ step, relativeL2: relativeL2(rows.columns(logits!), wanted) });
     ids.push(argmax(logits!));
     if (step + 1 < golden.greedy_ids.length) {
       [logits] = await harness.run([place(ids.at(-1)!, prompt.length + step)]);
@@ -85,6 +86,8 @@ async function compareCase(
 interface GoldenRows {
   /** Golden logits of a step, or null where the file has none. */
   row(name: string, step: number): Float32Array | null;
+  /** Those of a whole row that golden rows have. */
+  columns(logits: Float32Array): Float32Array;
 }
 
 interface Header {
@@ -94,15 +97,17 @@ interface Header {
   };
 }
 
-/** Golden files are F32 safetensors of our own making; `__metadata__.rows` lists the steps kept, absent is all. */
+/** Golden files are F32 safetensors of our own making; `rows` of their metadata lists the steps kept, absent is all. */
 function readRows(path: string): GoldenRows {
   const file = readFileSync(path);
   const headerLength = Number(file.readBigUInt64LE(0));
   const header = JSON.parse(file.toString('utf8', 8, 8 + headerLength)) as Header & {
-    __metadata__?: { rows?: string };
+    __metadata__?: { rows?: string; columnStep?: string };
   };
   const steps = header.__metadata__?.rows?.split(',').map(Number);
+  const columnStep = Number(header.__metadata__?.columnStep ?? 1);
   return {
+    columns: (logits) => logits.filter((_, column) => column % columnStep === 0),
     row(name, step) {
       const index = steps === undefined ? step : steps.indexOf(step);
       const entry = header[name];

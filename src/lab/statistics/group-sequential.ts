@@ -80,14 +80,16 @@ function criticalOf(target: number, exit: (value: number) => number): number {
   let point = Math.min(farthest - 1, Math.max(0.5, -normalQuantile(Math.max(1e-9, target / 2))));
   let earlier: { point: number; value: number } | null = null;
   for (let round = 0; round < 60 && high - low > 1e-8; round++) {
+    // So far out that nothing leaves, the logarithm is no number to go by: the region is halved there
     const value = Math.log(exit(point) / target);
     if (value > 0) low = point;
     else high = point;
     const slope = earlier === null ? -point : (value - earlier.value) / (point - earlier.point);
     const next: number = point - value / slope;
-    if (Math.abs(next - point) < 1e-9) return point;
-    earlier = { point, value };
-    point = next > low && next < high ? next : (low + high) / 2;
+    const usable = Number.isFinite(value) && Number.isFinite(slope) && next > low && next < high;
+    if (usable && Math.abs(next - point) < 1e-9) return next;
+    earlier = Number.isFinite(value) ? { point, value } : null;
+    point = usable ? next : (low + high) / 2;
   }
   return point;
 }

@@ -72,10 +72,10 @@ const unitsByPrefix: readonly (readonly [string, string])[] = [
   ['active_direct_', 'sparse.cu'],
   ['output_rows_', 'sparse.cu'],
   ['round_input', 'certify.cu'],
-  ['certify_', 'certify.cu'],
-];
   ['retain_rows', 'retain-rows.cu'],
   ['held_', 'held-rows.cu'],
+  ['certify_', 'certify.cu'],
+];
 
 /** The unit that a kernel is in, by its name. */
 export function unitOf(kernel: string): string {

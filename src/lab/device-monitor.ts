@@ -1,11 +1,14 @@
 import type { DeviceState } from '../backend/cuda/device-state.js';
 import type { ComputeProcess } from '../backend/cuda/monitoring-library.js';
 import { WaybillError } from '../base/errors.js';
+import type { Environment } from './record-format.js';
 
 /** The GPU of a run, watched from outside: readings need no context on it. */
 export interface DeviceMonitor {
   /** What the lease locks: the UUID, or the PCI address where nobody tells it. */
   readonly resource: string;
+  /** For the environment of the run's records. */
+  readonly facts?: Environment['gpu'];
   state(): DeviceState;
   usedBytes(): number | null;
   computeProcesses(): readonly ComputeProcess[] | null;
@@ -16,16 +19,22 @@ export interface DeviceMonitor {
  * the session says why.
  */
 export async function openDeviceMonitor(): Promise<DeviceMonitor | null> {
-  const { loadDriver } = await import('../backend/cuda/driver.js');
+  const { driverVersion, loadDriver, versionText } = await import('../backend/cuda/driver.js');
   const { listDevices } = await import('../backend/cuda/device.js');
   const { watchDevice } = await import('../backend/cuda/device-state.js');
   try {
-    const device = listDevices(loadDriver())[0];
+    const driver = loadDriver();
+    const device = listDevices(driver)[0];
     if (device === undefined) return null;
     const watched = watchDevice(device.pciBusId);
     const address = `gpu-${device.pciBusId.toLowerCase().replace(/[^0-9a-z]+/g, '-')}`;
     return {
       resource: watched?.uuid?.replace(/[^\w.-]+/g, '-') ?? address,
+      facts: {
+        name: device.name,
+        memoryBytes: String(device.totalBytes),
+        driver: versionText(driverVersion(driver)),
+      },
       state: () => watched?.state() ?? nothingTold,
       usedBytes: () => watched?.usedBytes() ?? null,
       computeProcesses: () => watched?.computeProcesses() ?? null,

@@ -32,8 +32,8 @@ function decimal(value: number | bigint | null): string | null {
   return value === null ? null : String(value);
 }
 
-/** What the machine is. */
-export function runEnvironment(lease: readonly string[]): Environment {
+/** What the machine is, and its GPU where a run has one. */
+export function runEnvironment(lease: readonly string[], gpu?: Environment['gpu']): Environment {
   const processors = cpus();
   return {
     platform: process.platform,
@@ -43,5 +43,6 @@ export function runEnvironment(lease: readonly string[]): Environment {
     processors: processors.length,
     memoryBytes: String(totalmem()),
     lease: [...lease],
+    ...(gpu === undefined ? {} : { gpu }),
   };
 }

@@ -37,6 +37,8 @@ export const environmentSchema = z.strictObject({
   memoryBytes: decimalSchema,
   /** What the lease of this run covers: `cpu-0`, `cpu-1`, or the UUID of a GPU. */
   lease: z.array(nameSchema),
+  /** Of a run with a GPU: what it is, its memory, the version of CUDA that its driver serves. */
+  gpu: z.strictObject({ name: nameSchema, memoryBytes: decimalSchema, driver: nameSchema }).optional(),
 });
 export type Environment = z.infer<typeof environmentSchema>;
 

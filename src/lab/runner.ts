@@ -83,7 +83,7 @@ export async function runProtocol(request: RunRequest, hooks: RunHooks = {}): Pr
       items: setup.items.map((prompts) => itemDigest(prompts, salt)),
       slots: plannedSlots(protocol, setup.items.length),
       startedAt: zonedTime(Date.now()),
-      environment: runEnvironment(lease.resources),
+      environment: runEnvironment(lease.resources, watch.monitor?.facts),
     };
     const local = JSON.stringify({
       model: setup.model === null ? null : resolve(setup.model),
@@ -147,7 +147,7 @@ export async function resumeRun(request: ResumeRequest, hooks: RunHooks = {}): P
       at: zonedTime(Date.now()),
       nextSlot: next,
       brokenBlock: broken,
-      environment: runEnvironment(lease.resources),
+      environment: runEnvironment(lease.resources, watch.monitor?.facts),
     });
     const earlier = records.filter((record) => record.kind === 'trial');
     const processes = 1 + Math.max(-1, ...earlier.map((record) => record.process));

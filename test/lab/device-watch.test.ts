@@ -134,6 +134,7 @@ describe('a run on a GPU', () => {
     const device = watchDevice('0000:01:00.0', fakeLibrary(0))!;
     return {
       resource: device.uuid!,
+      facts: { name: 'Some GPU', memoryBytes: '8589934592', driver: '13.0' },
       state: () => device.state(),
       usedBytes: () => device.usedBytes(),
       computeProcesses: processes,
@@ -163,7 +164,9 @@ describe('a run on a GPU', () => {
       'recorded',
       monitorOf(() => []),
     );
-    expect((await readRunFolder(runPath)).manifest.environment.lease).toContain('GPU-1234');
+    const { environment } = (await readRunFolder(runPath)).manifest;
+    expect(environment.lease).toContain('GPU-1234');
+    expect(environment.gpu).toEqual({ name: 'Some GPU', memoryBytes: '8589934592', driver: '13.0' });
     expect(await readdir(bench.leaseFolder)).toEqual([]);
   });
 

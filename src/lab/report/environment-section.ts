@@ -1,5 +1,5 @@
 import type { JudgedPart } from '../lab-receipt.js';
-import type { MachineState, TrialRecord } from '../record-format.js';
+import type { Environment, MachineState, TrialRecord } from '../record-format.js';
 import { ascending } from '../statistics/percentile.js';
 import type { Block, Cell } from './document.js';
 import { bytesText } from './figures.js';
@@ -20,6 +20,7 @@ export function environmentSection({ part, selection }: JudgedPart): Block[] {
         ['Machine', `${environment.platform} ${environment.architecture}, ${environment.processor}`],
         ['Processors', String(environment.processors)],
         ['Memory', bytesText(BigInt(environment.memoryBytes))],
+        ...gpuFacts(environment.gpu),
         ['Node.js', environment.node],
         ['Lease', environment.lease.join(', ')],
         ['Kernels of the first trial', trial?.arm.kernels ?? 'not known'],
@@ -29,6 +30,11 @@ export function environmentSection({ part, selection }: JudgedPart): Block[] {
       ],
     },
   ];
+}
+
+function gpuFacts(gpu: Environment['gpu']): [string, Cell][] {
+  if (gpu === undefined) return [];
+  return [['GPU', `${gpu.name}, ${bytesText(BigInt(gpu.memoryBytes))}, driver for CUDA ${gpu.driver}`]];
 }
 
 /** Least and most of every reading around the trials; what nobody told is left out. */

@@ -4,7 +4,7 @@ import { guessTableBytes } from './guess-table.js';
 import { hotIndexBytes } from './hot-rows.js';
 import { largestPieceBytes } from './pieces.js';
 import type { RowArena, StagingPlan, TablePath } from './placement.js';
-import { type AcquisitionPolicy, rowPathOf } from './policy.js';
+import { type AcquisitionPolicy, directPaths, rowPathOf } from './policy.js';
 import { type HotRanking, lruShares, type Retention } from './retain-rows.js';
 import { keptIndexBytes, planArenas, rowComponents } from './row-arenas.js';
 import { type Survey, type SurveyedMatrix, tableBytes, tableRowBytes } from './survey.js';
@@ -65,7 +65,7 @@ export function arrange(request: ArrangeRequest, choice: Choice, budgetBytes: nu
   let current = leastArrangement(request, choice);
   const resident = new Set(current.resident);
   // Rows that ops read straight from the host have no slots to be kept in: spare bytes hold whole matrices instead.
-  const holdsRows = readsRowsDirectly(request);
+  const holdsRows = request.keepRows && readsRowsDirectly(request) && request.retention === null;
   const optional = survey.matrices.filter(
     (matrix) =>
       !resident.has(matrix) &&
@@ -91,7 +91,7 @@ export function arrange(request: ArrangeRequest, choice: Choice, budgetBytes: nu
 /** Whether passes of few rows leave packet rows where they are, and read them from there. */
 export function readsRowsDirectly({ policy, hostTier }: ArrangeRequest): boolean {
   const path = rowPathOf(policy);
-  return hostTier && (path === 'packets' || path === 'certified');
+  return hostTier && path !== null && directPaths.has(path);
 }
 
 /** Room for the rounded input of any matrix with a low-bit copy. */
@@ -103,9 +103,12 @@ export function roundedInputBytes(matrices: readonly SurveyedMatrix[], maxRows: 
   return Math.max(0, ...sizes);
 }
 
-/** Bytes of an active set, its count and its number, for each matrix whose rows are read directly. */
-export function directSetBytes(neurons: number): number {
-  return 4 * (1 + neurons) + 8;
+/**
+ * Bytes of an active set, its count and its number, for each matrix whose rows are read directly; and of the count of
+ * those that have places, where rows are retained.
+ */
+export function directSetBytes(neurons: number, retained: boolean): number {
+  return 4 * (1 + neurons) + (retained ? 12 : 8);
 }
 
 /** The places of an LRU are not for the budget to choose. */
@@ -215,7 +218,11 @@ function build(
   const activeNeurons = Math.max(0, ...[...fed, ...skipping].map((matrix) => matrix.rows));
   add('active set', 'indices', activeNeurons === 0 ? 0 : 4 * (1 + activeNeurons));
   if (readsRowsDirectly(request)) {
-    add('active sets of rows on the host', 'indices', fed.length * directSetBytes(activeNeurons));
+    add(
+      'active sets of rows on the host',
+      'indices',
+      fed.length * directSetBytes(activeNeurons, path === 'retained'),
+    );
   }
   add('row slots', 'indices', fed.length === 0 || path === 'staged' ? 0 : 4 * activeNeurons);
   return {

@@ -2,8 +2,12 @@ import type { Backend } from '../backend/backend.js';
 import type { Pass } from '../backend/pass.js';
 import { DefectError } from '../base/errors.js';
 import { type Span, subspan } from '../memory/buffers.js';
+import type { MoveCause } from '../memory/causes.js';
 import type { Ledger } from '../memory/ledger.js';
-import { activeInputsOp, matrixOperand } from './bound-matrix.js';
+import { activeInputsOp, type BoundMatrix, matrixOperand } from './bound-matrix.js';
+import { chargeHits } from './held-rows.js';
+import type { DirectSpans } from './open-direct.js';
+import { directPaths } from './policy.js';
 import type { FedMatrix } from './row-feed.js';
 import type { GatedLinearRequest, LinearRequest, PassKind } from './weight-source.js';
 
@@ -12,11 +16,8 @@ export interface DirectRowsParts {
   readonly ledger: Ledger;
   /** Matrices with the host memory that ops read them from. */
   readonly mirrors: ReadonlyMap<FedMatrix, Span>;
-  /** U32 [matrices, 1 + neurons]: an active set for each, so that all counts are there when a pass ends. */
-  readonly sets: Span;
-  readonly neurons: number;
-  readonly counts: Span; // U32 [matrices]
-  readonly numbers: Span; // Int32 [matrices]: 0, 1, 2, ...
+  /** An active set for each matrix, so that all counts are there when a pass ends. */
+  readonly spans: DirectSpans;
 }
 
 /**
@@ -25,7 +26,7 @@ export interface DirectRowsParts {
  */
 export class DirectRows {
   readonly #parts: DirectRowsParts;
-  readonly #places: ReadonlyMap<FedMatrix, number>;
+  readonly #places: ReadonlyMap<BoundMatrix, number>;
   readonly #used: FedMatrix[] = [];
   /** Matrices of the last whole pass of each kind, in the order of use. */
   readonly #usedIn = new Map<PassKind, readonly FedMatrix[]>();
@@ -34,37 +35,65 @@ export class DirectRows {
     this.#parts = parts;
     this.#places = new Map([...parts.mirrors.keys()].map((matrix, place) => [matrix, place]));
     const numbers = Int32Array.from({ length: parts.mirrors.size }, (_, number) => number);
-    parts.backend.write(parts.numbers, new Uint8Array(numbers.buffer));
+    parts.backend.write(parts.spans.numbers, new Uint8Array(numbers.buffer));
   }
 
-  /** Whether a pass of so many rows reads this matrix here. */
-  serves(matrix: FedMatrix, rows: number): boolean {
-    return rows <= (this.#parts.backend.hostTier?.directRows ?? 0) && this.#parts.mirrors.has(matrix);
+  /**
+   * Whether a pass of so many rows reads this matrix here. Retained rows of prompts are not: they may be computed with in
+   * native numerics.
+   */
+  serves(matrix: BoundMatrix, rows: number, kind: PassKind): matrix is FedMatrix {
+    const path = matrix.placed.paths[kind];
+    if (!directPaths.has(path) || (path === 'retained' && kind === 'prefill')) return false;
+    return rows <= (this.#parts.backend.hostTier?.directRows ?? 0) && this.#places.has(matrix);
   }
 
   sparseLinear(pass: Pass, matrix: FedMatrix, request: LinearRequest): void {
     const { id, inputs } = matrix.description;
     const active = this.#compact(pass, matrix, request.rows, inputs, request.x);
-    pass.emit(id, activeInputsOp(matrix, request, this.#parts.mirrors.get(matrix)!, active));
+    const mirror = this.#parts.mirrors.get(matrix)!;
+    const op = activeInputsOp(matrix, request, mirror, active);
+    const { held } = matrix;
+    if (held === undefined) {
+      pass.emit(id, op);
+      return;
+    }
+    const { rows, x, outputs, out, bias, residual } = op;
+    const { index, span } = held;
+    pass.emit(id, {
+      kind: 'held-inputs',
+      rows,
+      x,
+      active,
+      index,
+      held: span,
+      outputs,
+      matrix: op.matrix,
+      out,
+      bias,
+      residual,
+    });
   }
 
   gatedLinear(pass: Pass, matrix: FedMatrix, request: GatedLinearRequest): void {
     const { id, inputs, outputs } = matrix.description;
     const active = this.#compact(pass, matrix, request.rows, outputs, request.gate);
-    pass.emit(id, {
-      kind: 'active-outputs',
+    const common = {
       rows: request.rows,
       x: request.x,
       inputs,
       active,
-      listBegin: 0,
-      listEnd: -1,
-      slots: null,
       matrix: matrixOperand(matrix.description, this.#parts.mirrors.get(matrix)!),
       out: request.out,
       outStride: outputs,
       bias: matrix.bias,
-    });
+    };
+    if (matrix.held === undefined) {
+      pass.emit(id, { ...common, kind: 'active-outputs', listBegin: 0, listEnd: -1, slots: null });
+    } else {
+      const { index, span } = matrix.held;
+      pass.emit(id, { ...common, kind: 'held-outputs', index, held: span });
+    }
   }
 
   /**
@@ -79,7 +108,8 @@ export class DirectRows {
       await pass.flush();
       return;
     }
-    const { backend, sets, neurons, counts, numbers, ledger } = this.#parts;
+    const { backend, spans, ledger } = this.#parts;
+    const { sets, neurons, counts, numbers } = spans;
     // Words are copied as they are: a gather of F32 changes no bit.
     if (!repeated) {
       pass.emit('active-counts', {
@@ -92,7 +122,7 @@ export class DirectRows {
         rowStride: 1 + neurons,
         columnStride: 1,
         ids: numbers,
-        out: counts,
+        out: subspan(counts, 0, 4 * this.#places.size),
       });
     }
     const done = pass.flush();
@@ -101,25 +131,27 @@ export class DirectRows {
     const found = new Uint32Array(bytes.slice().buffer);
     ledger.move('active-set-readback', bytes.byteLength, used.length);
     for (const matrix of used) {
-      const rows = found[this.#places.get(matrix)!]!;
+      const place = this.#places.get(matrix)!;
+      const rows = found[place]!;
       const { id, layer, inputs, outputs, neuronAxis } = matrix.description;
       const most = neuronAxis === 'inputs' ? inputs : outputs;
       if (rows > most) throw new DefectError(`Cannot count the rows of "${id}": ${rows} of ${most} neurons`);
-      const uncertain = matrix.certificate !== undefined;
-      ledger.move(uncertain ? 'uncertain-rows' : 'packet-rows', rows * matrix.rowBytes, rows, {
-        layer,
-        id,
-        regions: rows,
-        from: 'host',
-        to: 'device',
-      });
-      if (uncertain) {
+      const lying = matrix.held === undefined ? 0 : found[this.#places.size + place]!;
+      if (lying > rows)
+        throw new DefectError(`Cannot count the rows of "${id}": ${lying} of ${rows} have places`);
+      chargeHits(this.#parts, matrix, lying);
+      const moved = rows - lying;
+      matrix.held?.missed(moved);
+      const details = { layer, id, regions: moved, from: 'host', to: 'device' } as const;
+      ledger.move(causeOf(matrix), moved * matrix.rowBytes, moved, details);
+      if (matrix.certificate !== undefined) {
         matrix.counters.judgedRows += most;
         matrix.counters.uncertainRows += rows;
       } else {
         matrix.counters.activeRows += rows;
       }
-      matrix.counters.movedRows += rows;
+      matrix.counters.keptHits += lying;
+      matrix.counters.movedRows += moved;
       matrix.counters.rounds += 1;
     }
   }
@@ -130,10 +162,21 @@ export class DirectRows {
   }
 
   #compact(pass: Pass, matrix: FedMatrix, rows: number, width: number, x: Span): Span {
-    const { sets, neurons } = this.#parts;
-    const active = subspan(sets, this.#places.get(matrix)! * (1 + neurons) * 4, 4 * (1 + width));
-    pass.emit(`${matrix.description.id}.active`, { kind: 'compact', rows, width, x, active });
+    const { sets, neurons, hits } = this.#parts.spans;
+    const { id } = matrix.description;
+    const place = this.#places.get(matrix)!;
+    const active = subspan(sets, place * (1 + neurons) * 4, 4 * (1 + width));
+    pass.emit(`${id}.active`, { kind: 'compact', rows, width, x, active });
+    if (matrix.held !== undefined) {
+      const { index } = matrix.held;
+      pass.emit(`${id}.places`, { kind: 'retain-rows', active, index, hits: subspan(hits!, 4 * place, 4) });
+    }
     this.#used.push(matrix);
     return active;
   }
+}
+
+function causeOf({ certificate, placed }: FedMatrix): MoveCause {
+  if (certificate !== undefined) return 'uncertain-rows';
+  return placed.paths.decode === 'retained' ? 'retention-misses' : 'packet-rows';
 }

@@ -1,7 +1,10 @@
 import { DefectError } from '../base/errors.js';
 import type { RowStore } from './row-store.js';
 
-/** Bytes of an `LruRows`: a place for each neuron; neuron, neighbours and last use for each place. */
+/**
+ * Bytes of an `LruRows`: a place for each neuron; neuron, neighbours and last use for each place. As many as the `RowIndex` has that a
+ * device keeps in its stead.
+ */
 export function lruIndexBytes(neurons: number, capacity: number): number {
   return 4 * neurons + 16 * capacity;
 }

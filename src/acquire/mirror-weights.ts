@@ -6,11 +6,24 @@ import { type DeviceBuffer, type Span, spanOf } from '../memory/buffers.js';
 import type { Ledger } from '../memory/ledger.js';
 import type { BoundMatrix } from './bound-matrix.js';
 import type { LoadWatch } from './load-weights.js';
+import type { PlacedMatrix, Placement, WeightPath } from './placement.js';
 
 export interface MirrorOptions extends LoadWatch {
   readonly backend: Backend;
   readonly prepared: PreparedModel;
   readonly ledger: Ledger;
+}
+
+const heldPaths: ReadonlySet<WeightPath> = new Set(['resident', 'resident-sparse', 'q8', 'q4']);
+
+/** Whether a matrix lies whole where arithmetic happens. */
+export function isHeld({ paths }: PlacedMatrix): boolean {
+  return heldPaths.has(paths.decode);
+}
+
+/** What a placement keeps in page-locked host memory, where a backend has a host tier. */
+export function hostBytesOf({ matrices }: Placement): number {
+  return matrices.filter((matrix) => !isHeld(matrix)).reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
 /** @throws BudgetError `host-budget-exceeded` */

@@ -10,25 +10,25 @@ import { type DeviceBuffer, type Span, spanOf, subspan } from '../memory/buffers
 import type { HoldCause } from '../memory/causes.js';
 import type { Ledger } from '../memory/ledger.js';
 import type { ActivationProfile } from './activation-profile.js';
-import { directSetBytes } from './arrangement.js';
 import type { BoundMatrix } from './bound-matrix.js';
 import { DenseStream, type StreamedPiece, type StreamOrders } from './dense-stream.js';
 import { DirectRows } from './direct-rows.js';
 import { WeightMover } from './executor.js';
 import { type Load, loadWeights, regionsOfLoad } from './load-weights.js';
-import { mirrorWeights, requireHostRoom } from './mirror-weights.js';
+import { isHeld, mirrorWeights, requireHostRoom } from './mirror-weights.js';
 import { openArenas } from './open-arenas.js';
+import { type DirectSpans, openDirect } from './open-direct.js';
 import { cutIntoPieces, type Piece, storedRows } from './pieces.js';
 import { type CertifiedPlace, placeCertificates, requireLowBit } from './place-certificates.js';
 import { type OpenedWeightSource, PlacedSource } from './placed-source.js';
-import type { PlacedMatrix, PlacedTable, Placement, WeightPath } from './placement.js';
-import { reservedLabels } from './row-arenas.js';
+import type { PlacedMatrix, PlacedTable, Placement } from './placement.js';
+import { reservedLabels, retentionIndexLabel } from './row-arenas.js';
 import { type FedMatrix, RowFeed } from './row-feed.js';
 import { RowReader } from './row-reader.js';
 import { newLayerCounters } from './stats.js';
 import { paddedVectorBytes } from './survey.js';
 import type { BoundTable } from './table-source.js';
-import { WayBuilder } from './way-builder.js';
+import { type OnDevice, WayBuilder } from './way-builder.js';
 import type { PassKind } from './weight-source.js';
 
 export interface OpenWeightSourceOptions {
@@ -52,7 +52,6 @@ export interface OpenWeightSourceOptions {
 
 /** Of device buffers: alignment of the widest loads, and of allocations. */
 const deviceUnitBytes = 256;
-const residentPaths: ReadonlySet<WeightPath> = new Set(['resident', 'resident-sparse', 'q8', 'q4']);
 
 /**
  * Allocates what a placement lists, loads what is resident and returns the source. Nothing is allocated in a pass.
@@ -103,8 +102,9 @@ class Opening {
     const active =
       activeNeurons === 0 ? null : this.#allocate('active set', 'indices', 4 * (1 + activeNeurons));
     const reader = new RowReader(this.#mover, ledger);
-    const ways = this.#wayBuilder(reader);
-    this.#reserve();
+    const direct = backend.hostTier === undefined ? null : openDirect(placement, this.#allocateOne);
+    const ways = this.#wayBuilder(reader, direct);
+    this.#reserve(direct !== null);
     const matrices = new Map<string, BoundMatrix | FedMatrix>();
     const fed: FedMatrix[] = [];
     for (const matrix of description.matrices) {
@@ -149,7 +149,6 @@ class Opening {
             this.#allocate('staging', 'staging', staging.slots * staging.slotBytes),
             staging.slotBytes,
           );
-    const direct = this.#planDirect(fed);
     const mirrored = backend.hostTier === undefined ? [] : moving([...matrices.values()]);
     requireHostRoom(mirrored, backend, this.#options.hostBudgetBytes ?? Infinity);
     await loadWeights(this.#mover, this.#loads, this.#options);
@@ -168,7 +167,7 @@ class Opening {
       direct:
         direct === null
           ? null
-          : new DirectRows({ backend, ledger, ...direct, mirrors: rowsOf(fed, mirrors) }),
+          : new DirectRows({ backend, ledger, spans: direct, mirrors: rowsOf(fed, mirrors) }),
       active,
       layers,
       outside,
@@ -192,25 +191,8 @@ class Opening {
     });
   }
 
-  /** What rows that are read from the host need on the device; the placement has it as one component. */
-  #planDirect(fed: readonly FedMatrix[]) {
-    const { backend, placement } = this.#options;
-    const neurons = placement.activeNeurons;
-    if (
-      backend.hostTier === undefined ||
-      !fed.some(({ placed: { paths } }) => paths.decode === 'packets' || paths.decode === 'certified')
-    )
-      return null;
-    const label = 'active sets of rows on the host';
-    const all = this.#allocate(label, 'indices', fed.length * directSetBytes(neurons));
-    const setBytes = fed.length * 4 * (1 + neurons);
-    return {
-      neurons,
-      sets: subspan(all, 0, setBytes),
-      counts: subspan(all, setBytes, fed.length * 4),
-      numbers: subspan(all, setBytes + fed.length * 4, fed.length * 4),
-    };
-  }
+  readonly #allocateOne = (label: string, cause: HoldCause, byteLength: number): Span =>
+    this.#allocate(label, cause, byteLength);
 
   #allocate(label: string, cause: HoldCause, byteLength: number): Span {
     return this.#allocateParts(label, [[label, cause, byteLength]]);
@@ -271,8 +253,7 @@ class Opening {
     placed: ReadonlyMap<string, PlacedMatrix>,
     certified: ReadonlyMap<string, CertifiedPlace>,
   ): Map<string, Span> {
-    const isResident = ({ id }: MatrixDescription): boolean =>
-      residentPaths.has(placed.get(id)!.paths.decode);
+    const isResident = ({ id }: MatrixDescription): boolean => isHeld(placed.get(id)!);
     const spans = this.#allocateResidents(
       matrices.filter(isResident).map(({ id }) => ({ id, bytes: placed.get(id)!.bytes })),
     );
@@ -320,7 +301,7 @@ class Opening {
   }
 
   /** Arenas, and what row paths need beside them. */
-  #wayBuilder(reader: RowReader): WayBuilder {
+  #wayBuilder(reader: RowReader, direct: DirectSpans | null): WayBuilder {
     const { placement, backend, profile } = this.#options;
     const { retention, matrices, forecast } = placement;
     return new WayBuilder({
@@ -328,6 +309,7 @@ class Opening {
       reader,
       arenas: openArenas(placement, (label, parts) => this.#allocateParts(label, parts)),
       retention,
+      onDevice: this.#onDevice(direct?.hits ?? null),
       profile: profile ?? null,
       forecast,
       guesser: placement.guesser ?? null,
@@ -336,9 +318,17 @@ class Opening {
     });
   }
 
+  /** An index of retained rows lies on the device where ops there look rows up. */
+  #onDevice(hits: Span | null): OnDevice | null {
+    const index = this.#options.placement.components.find(({ label }) => label === retentionIndexLabel);
+    if (hits === null || index === undefined) return null;
+    return { index: this.#allocate(index.label, index.cause, index.bytes), hits };
+  }
+
   /** What JavaScript holds of an index, as the placement has it. */
-  #reserve(): void {
+  #reserve(onDevice: boolean): void {
     for (const component of this.#options.placement.components) {
+      if (onDevice && component.label === retentionIndexLabel) continue;
       if (!reservedLabels.some((label) => label === component.label)) continue;
       this.#allocator.reserve(component);
       this.#reserved.push(component.label);

@@ -1,5 +1,6 @@
 import type { MoveCause } from '../memory/causes.js';
 import { planExtents } from './extent-rounds.js';
+import { chargeHits } from './held-rows.js';
 import { planRounds, type Round, type RoundPlan } from './rounds.js';
 import type { RowPlace, RowReader } from './row-reader.js';
 import type { RowStore } from './row-store.js';
@@ -41,11 +42,7 @@ export class PacketWay implements RowWay {
       keptSlot: (neuron) => (store === null ? -1 : store.slotOf(neuron)),
       offer: (newcomer) => (store === null ? -1 : store.offer(newcomer)),
     });
-    if (this.#cause === 'retention-misses' && plan.keptHits > 0) {
-      const { layer, id } = this.#place.description;
-      const details = { layer, id, regions: 0, from: 'ram', to: 'ram' } as const;
-      this.#reader.ledger.move('retention-hits', 0, plan.keptHits, details);
-    }
+    if (this.#cause === 'retention-misses') chargeHits(this.#reader, this.#place, plan.keptHits);
     return plan;
   }
 

@@ -17,7 +17,6 @@ import type { DenseStream } from './dense-stream.js';
 import type { DirectRows } from './direct-rows.js';
 import type { WeightMover } from './executor.js';
 import type { Piece } from './pieces.js';
-import type { WeightPath } from './placement.js';
 import { isRowPath } from './policy.js';
 import type { FedMatrix, RowFeed } from './row-feed.js';
 import type { AcquisitionStats, LayerCounters } from './stats.js';
@@ -111,9 +110,7 @@ export class PlacedSource implements OpenedWeightSource {
     if ([...tables.values()].some(({ placed }) => placed.path === 'rows')) return false;
     return [...matrices.values()].every((matrix) => {
       if (matrix.resident !== null) return true;
-      const path = matrix.placed.paths[kind];
-      const byRows = path === 'packets' || path === 'certified';
-      return byRows && direct?.serves(matrix as FedMatrix, rows) === true;
+      return direct?.serves(matrix, rows, kind) === true;
     });
   }
 
@@ -151,7 +148,7 @@ export class PlacedSource implements OpenedWeightSource {
   async gatedLinear(pass: Pass, request: GatedLinearRequest): Promise<void> {
     const matrix = this.#matrix(request.id);
     const path = matrix.placed.paths[this.#kind];
-    if (this.#readsDirectly(path, matrix, request)) {
+    if (this.#readsDirectly(matrix, request)) {
       this.#parts.direct!.gatedLinear(pass, matrix, request);
     } else if (isRowPath(path)) {
       await this.#parts.feed!.gatedLinear(pass, matrix as FedMatrix, request, request.gate);
@@ -165,7 +162,7 @@ export class PlacedSource implements OpenedWeightSource {
   async sparseLinear(pass: Pass, request: LinearRequest): Promise<void> {
     const matrix = this.#matrix(request.id);
     const path = matrix.placed.paths[this.#kind];
-    if (this.#readsDirectly(path, matrix, request)) {
+    if (this.#readsDirectly(matrix, request)) {
       this.#parts.direct!.sparseLinear(pass, matrix, request);
     } else if (isRowPath(path)) {
       await this.#parts.feed!.sparseLinear(pass, matrix as FedMatrix, request);
@@ -235,17 +232,8 @@ export class PlacedSource implements OpenedWeightSource {
     return matrix;
   }
 
-  #readsDirectly(
-    path: WeightPath,
-    matrix: BoundMatrix | FedMatrix,
-    { rows }: LinearRequest,
-  ): matrix is FedMatrix {
-    const { direct } = this.#parts;
-    return (
-      (path === 'packets' || path === 'certified') &&
-      direct !== null &&
-      direct.serves(matrix as FedMatrix, rows)
-    );
+  #readsDirectly(matrix: BoundMatrix, { rows }: LinearRequest): matrix is FedMatrix {
+    return this.#parts.direct?.serves(matrix, rows, this.#kind) === true;
   }
 
   async #dense(pass: Pass, matrix: BoundMatrix, request: LinearRequest): Promise<void> {

@@ -48,6 +48,9 @@ export interface AcquisitionPolicy {
   readonly quantised?: QuantisedType;
 }
 
+/** Paths whose rows ops of few tokens read from the host themselves, where there is a host tier. */
+export const directPaths: ReadonlySet<string> = new Set<RowPath>(['packets', 'certified', 'retained']);
+
 /** The row path of a policy, or null where neuron rows come whole in every pass. */
 export function rowPathOf({ rows }: AcquisitionPolicy): RowPath | null {
   if (rows.decode !== 'streamed') return rows.decode;

@@ -8,8 +8,11 @@ import type { Retention } from './retain-rows.js';
 import { packetIndexBytes } from './staged-way.js';
 import type { SurveyedMatrix } from './survey.js';
 
+/** Of an index of retained rows: JavaScript memory, or the device's where ops there look rows up. */
+export const retentionIndexLabel = 'retention index';
+
 /** Bytes of JavaScript memory: reserved, not allocated. */
-export const reservedLabels = ['kept-row index', 'retention index', 'guess lists', 'guess tables'] as const;
+export const reservedLabels = ['kept-row index', retentionIndexLabel, 'guess lists', 'guess tables'] as const;
 
 /** One arena for each width and type of rows. */
 export function planArenas(
@@ -102,7 +105,7 @@ export function rowComponents(
         lru
           ? { label: 'retention slots', cause: 'retention-slots', bytes: kept }
           : { label: 'hot rows', cause: 'retention-resident', bytes: kept },
-        { label: 'retention index', cause: 'retention-index', bytes: index },
+        { label: retentionIndexLabel, cause: 'retention-index', bytes: index },
       ];
     }
     case 'forecast': {

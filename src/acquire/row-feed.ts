@@ -4,6 +4,7 @@ import { DefectError } from '../base/errors.js';
 import { type Span, subspan } from '../memory/buffers.js';
 import type { Ledger } from '../memory/ledger.js';
 import { type BoundMatrix, matrixOperand } from './bound-matrix.js';
+import type { HeldRows } from './held-rows.js';
 import type { Round } from './rounds.js';
 import type { RowPlace, RowReader } from './row-reader.js';
 import type { LayerInput, RowWay } from './row-way.js';
@@ -12,6 +13,8 @@ import type { LinearRequest, PassKind } from './weight-source.js';
 /** A matrix whose rows are moved alone: where they go, and how they come. */
 export interface FedMatrix extends BoundMatrix, RowPlace {
   readonly way: RowWay;
+  /** Set where rows stay on a device that looks them up by itself. */
+  readonly held?: HeldRows;
 }
 
 /** What a feed works with; all of it was allocated at opening. */
@@ -163,6 +166,7 @@ export class RowFeed {
     const width = matrix.description.neuronAxis === 'inputs' ? inputs : outputs;
     const active = subspan(this.#parts.active, 0, 4 * (1 + width));
     pass.emit(`${id}.active`, { kind: 'compact', rows, width, x, active });
+    matrix.way.lookUp?.(pass, active);
     await pass.flush();
     const count = words(await pass.backend.read(subspan(active, 0, 4)))[0]!;
     if (count > width)

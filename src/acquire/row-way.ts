@@ -1,3 +1,5 @@
+import type { Pass } from '../backend/pass.js';
+import type { Span } from '../memory/buffers.js';
 import type { Round, RoundPlan } from './rounds.js';
 import type { PassKind } from './weight-source.js';
 
@@ -14,6 +16,8 @@ export interface RowWay {
   enterLayer(kind: PassKind, input: LayerInput | null): void;
   /** Whether it has a use for the layer's input in a pass of this kind: the feed then reads it back. */
   readsInput?(kind: PassKind): boolean;
+  /** Emits what is to run behind the compaction of an active set, before the set comes to the host. */
+  lookUp?(pass: Pass, active: Span): void;
   /** Divides the ascending active set of a pass. What it finds in the arena has landed when this resolves. */
   plan(active: Uint32Array, kind: PassKind): Promise<RoundPlan>;
   /** Moves the rows of a round; ops that read the same half of the packet rows have ended. */

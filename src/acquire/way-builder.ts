@@ -1,15 +1,16 @@
 import type { Backend } from '../backend/backend.js';
 import { DefectError } from '../base/errors.js';
 import type { MatrixDescription } from '../checkpoint/model-description.js';
-import type { Span } from '../memory/buffers.js';
+import { type Span, subspan } from '../memory/buffers.js';
 import { type ActivationProfile, byUse, profileDigest } from './activation-profile.js';
 import type { BoundMatrix } from './bound-matrix.js';
 import { type ForecastTiming, ForecastWay, type ResidualGuesser } from './forecast-way.js';
 import { GuessProjection, GuessTable } from './guess-table.js';
-import { HotRows } from './hot-rows.js';
+import { HeldRows, HeldWay } from './held-rows.js';
+import { HotRows, hotIndexBytes } from './hot-rows.js';
 import { KeptRows } from './kept-rows.js';
 import type { Load } from './load-weights.js';
-import { LruRows } from './lru-rows.js';
+import { LruRows, lruIndexBytes } from './lru-rows.js';
 import { ExtentWay, PacketWay } from './packet-way.js';
 import type { PlacedMatrix, PlannedRetention, RowArena } from './placement.js';
 import { rowPaths } from './policy.js';
@@ -28,11 +29,20 @@ export interface OpenedArena {
   readonly packet: Packet | null;
 }
 
+/** What retained rows have on a device that looks them up by itself. */
+export interface OnDevice {
+  /** Of all matrices, one behind another. */
+  readonly index: Span;
+  /** U32 [matrices]; the first serves every lookup whose count nobody asks for. */
+  readonly hits: Span;
+}
+
 export interface WayBuilderParts {
   readonly backend: Backend;
   readonly reader: RowReader;
   readonly arenas: readonly OpenedArena[];
   readonly retention: PlannedRetention | null;
+  readonly onDevice: OnDevice | null;
   readonly profile: ActivationProfile | null;
   readonly forecast: ForecastTiming | null;
   /** Digest of the profile whose tables guess; null: the pass before does. */
@@ -43,12 +53,20 @@ export interface WayBuilderParts {
   readonly fed: readonly PlacedMatrix[];
 }
 
+/** Rows that stay, from `firstSlot` of the arena on; `hot`: the neurons of a fixed set, ascending. */
+interface KeptStore {
+  readonly rows: RowStore;
+  readonly firstSlot: number;
+  readonly hot: Uint32Array | null;
+}
+
 /** Gives each matrix whose rows are moved alone its part of an arena and its way. */
 export class WayBuilder {
   readonly loads: Load[] = [];
   readonly #parts: WayBuilderParts;
   #projection: GuessProjection | null = null;
   readonly #nextKept: number[];
+  #nextWord = 0; // byte offset in the index on the device
   readonly #guessesOf = new Map<string, number>(); // rooms taken, by arena and layer
 
   constructor(parts: WayBuilderParts) {
@@ -59,23 +77,30 @@ export class WayBuilder {
   bind(bound: BoundMatrix, counters: LayerCounters): FedMatrix {
     const { plan, span } = this.#parts.arenas[bound.placed.arena!]!;
     const place = { ...bound, rowBytes: plan.rowBytes, arena: span, counters };
-    return { ...place, way: this.#way(bound, place) };
+    const store = this.#store(bound, place);
+    const held = this.#held(bound, place, store);
+    const way = this.#way(bound, place, store, held);
+    return { ...place, way, ...(held === null ? {} : { held }) };
   }
 
-  #way(bound: BoundMatrix, place: RowPlace): RowWay {
-    const { backend, reader, arenas, forecast } = this.#parts;
+  #way(bound: BoundMatrix, place: RowPlace, store: KeptStore | null, held: HeldRows | null): RowWay {
+    const { backend, reader, arenas, forecast, onDevice } = this.#parts;
     const { plan, packet } = arenas[bound.placed.arena!]!;
     const { packetRows } = plan;
     const path = rowPaths.find((known) => Object.values(bound.placed.paths).includes(known));
     switch (path) {
       case 'packets':
-        return new PacketWay(reader, place, packetRows, this.#store(bound, place), 'packet-rows');
+        return new PacketWay(reader, place, packetRows, store?.rows ?? null, 'packet-rows');
       case 'certified': {
         const cause = bound.placed.certificate === undefined ? 'packet-rows' : 'uncertain-rows';
-        return new PacketWay(reader, place, packetRows, this.#store(bound, place), cause);
+        return new PacketWay(reader, place, packetRows, store?.rows ?? null, cause);
       }
       case 'retained':
-        return new PacketWay(reader, place, packetRows, this.#store(bound, place), 'retention-misses');
+        if (held?.index.replaces === true) {
+          const hits = subspan(onDevice!.hits, 0, 4);
+          return new HeldWay(reader, place, packetRows, held, hits);
+        }
+        return new PacketWay(reader, place, packetRows, store?.rows ?? null, 'retention-misses');
       case 'extents':
         return new ExtentWay(reader, place, packetRows, neuronsOf(bound.description));
       case 'staged':
@@ -107,15 +132,17 @@ export class WayBuilder {
   }
 
   /** Places from one pass to the next; null where none were planned. */
-  #store({ description, placed }: BoundMatrix, place: RowPlace): RowStore | null {
+  #store({ description, placed }: BoundMatrix, place: RowPlace): KeptStore | null {
     const { keptRows } = placed;
     const firstSlot = this.#nextKept[placed.arena!]!;
     this.#nextKept[placed.arena!] = firstSlot + keptRows;
     if (keptRows === 0) return null;
     const neurons = neuronsOf(description);
     const { retention, profile } = this.#parts;
-    if (retention === null) return new KeptRows(neurons, firstSlot, keptRows);
-    if (retention.kind === 'lru') return new LruRows(neurons, firstSlot, keptRows);
+    if (retention === null) return { rows: new KeptRows(neurons, firstSlot, keptRows), firstSlot, hot: null };
+    if (retention.kind === 'lru') {
+      return { rows: new LruRows(neurons, firstSlot, keptRows), firstSlot, hot: null };
+    }
     if (profile === null || profileDigest(profile) !== retention.profile) {
       throw new DefectError(
         'Cannot load the hot set: its activation profile is not the one it was planned by',
@@ -130,7 +157,22 @@ export class WayBuilder {
       runsOf(hot, (position) => firstSlot + position),
     );
     this.loads.push({ id: description.id, layer: description.layer, rows: hot.length, regions });
-    return new HotRows(neurons, firstSlot, Array.from(hot));
+    return { rows: new HotRows(neurons, firstSlot, Array.from(hot)), firstSlot, hot };
+  }
+
+  /** The index of these places on the device, where ops there look rows up. */
+  #held({ description, placed }: BoundMatrix, place: RowPlace, store: KeptStore | null): HeldRows | null {
+    const { onDevice, backend, retention } = this.#parts;
+    if (onDevice === null || store === null || retention === null) return null;
+    const neurons = neuronsOf(description);
+    const { keptRows } = placed;
+    const byteLength = store.hot === null ? lruIndexBytes(neurons, keptRows) : hotIndexBytes(neurons);
+    const words = subspan(onDevice.index, this.#nextWord, byteLength);
+    this.#nextWord += byteLength;
+    const span = subspan(place.arena, store.firstSlot * place.rowBytes, keptRows * place.rowBytes);
+    return store.hot === null
+      ? HeldRows.replacing(backend, words, neurons, keptRows, span)
+      : HeldRows.fixed(backend, words, neurons, store.hot, span);
   }
 
   /** Adjacent layers take turns with two sets of rooms: ops of one may still read while the next one guesses. */

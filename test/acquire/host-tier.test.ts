@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type ActivationProfile, makeProfile } from '../../src/acquire/activation-profile.js';
 import type { PolicyName } from '../../src/acquire/policy.js';
 import type { Backend } from '../../src/backend/backend.js';
 import type { PreparedModel } from '../../src/checkpoint/prepared-model.js';
@@ -14,6 +15,28 @@ const passes = [
   { kind: 'decode', ids: [5], wantsHead: true },
   { kind: 'decode', ids: [8, 9], wantsHead: true },
 ] as const;
+
+/** The passes that have expected outputs, then more of one token: rows are found again, and give way. */
+const longScript = [
+  ...passes,
+  ...[4, 7, 7, 31, 12, 4, 5, 9].map((id) => ({ kind: 'decode', ids: [id], wantsHead: true }) as const),
+  { kind: 'prefill', ids: [6, 2, 8, 33, 17], wantsHead: false },
+  ...[3, 21, 3].map((id) => ({ kind: 'decode', ids: [id], wantsHead: true }) as const),
+] as const;
+
+/** Counts that favour some neurons. */
+function recordedProfile({ description }: PreparedModel): ActivationProfile {
+  const fed = description.matrices.filter(({ role }) => role === 'second' || role === 'up');
+  return makeProfile(
+    '0'.repeat(64),
+    30,
+    fed.map(({ id }) => ({
+      id,
+      counts: Array.from({ length: shape.ffnSize }, (_, neuron) => (neuron % 3 === 0 ? 20 : neuron % 7)),
+      repeats: 100,
+    })),
+  );
+}
 
 /** The oracle with host memory that its ops can read: what a device offers, in one address space. */
 async function withHostTier(): Promise<Backend & { mirrored: number }> {
@@ -94,6 +117,93 @@ describe.each([
       }
     },
   );
+
+  it.each([
+    ['lru of few places', { kind: 'lru', rowsPerMatrix: 12 }],
+    ['lru of more places than rows are active', { kind: 'lru', rowsPerMatrix: 90 }],
+    ['hot', 'hot'],
+  ] as const)('retained rows, %s: bytes and counts of the path through the host', async (_, kind) => {
+    const profile = recordedProfile(prepared);
+    const retain = kind === 'hot' ? ({ kind, profile } as const) : kind;
+    const { outputs: expected } = await run('resident', Infinity, false);
+    const { minimumBytes } = plan(prepared, 'retention', maxRows, { hostTier: true, retain, profile });
+    const more = kind === 'hot' ? 30_000 : 0;
+    const runs = [];
+    for (const hostTier of [false, true]) {
+      const placement = plan(prepared, 'retention', maxRows, {
+        budgetBytes: minimumBytes + more,
+        hostTier,
+        retain,
+        profile,
+      });
+      const one = hostTier ? backend : await openOracle();
+      const session = await openSession(one, prepared, placement, profile);
+      const drive = session.drive();
+      const outputs: Uint8Array[] = [];
+      for (const { kind: pass, ids, wantsHead } of longScript) {
+        outputs.push(await drive.pass(pass, ids, wantsHead));
+      }
+      expected.forEach((bytes, index) => {
+        expect(Buffer.compare(bytes, outputs[index]!), `pass ${index}`).toBe(0);
+      });
+      const totals = session.ledger.totals();
+      expect(totals.totalHeldPeak).toBe(placement.totalBytes);
+      const { layers, keptRows } = session.source.stats();
+      expect(layers.reduce((sum, { keptHits }) => sum + keptHits, 0)).toBe(
+        totals.movedRows['retention-hits'],
+      );
+      runs.push({ outputs, totals, layers, keptRows, arenas: placement.arenas });
+      drive.close();
+      await session.source.close();
+      if (!hostTier) await one.close();
+    }
+    const [host, device] = runs as [(typeof runs)[number], (typeof runs)[number]];
+    if (kind === 'hot') {
+      // The sets on the device take bytes of the hot set, so that fewer rows are hot there.
+      expect(device.totals.movedRows['retention-hits']).toBeGreaterThan(0);
+    } else {
+      for (const cause of ['retention-hits', 'retention-misses'] as const) {
+        expect(device.totals.moved[cause]).toBe(host.totals.moved[cause]);
+        expect(device.totals.movedRows[cause]).toBe(host.totals.movedRows[cause]);
+        expect(device.totals.movedRows[cause]).toBeGreaterThan(0);
+      }
+      for (const cause of ['retention-slots', 'retention-index'] as const) {
+        expect(device.totals.heldPeak[cause]).toBe(host.totals.heldPeak[cause]);
+        expect(device.totals.heldPeak[cause]).toBeGreaterThan(0);
+      }
+      expect(device.keptRows).toBe(host.keptRows);
+    }
+    device.outputs.forEach((bytes, index) => {
+      expect(Buffer.compare(bytes, host.outputs[index]!), `pass ${index}`).toBe(0);
+    });
+  });
+
+  it('a pass that fails between lookup and landing leaves no row that is not there', async () => {
+    const retain = { kind: 'lru', rowsPerMatrix: 8 } as const;
+    const placement = plan(prepared, 'retention', maxRows, { hostTier: true, retain });
+    const session = await openSession(backend, prepared, placement);
+    const drive = session.drive();
+    const ids = passes[0].ids;
+    const expected = await drive.pass('prefill', ids);
+    const { transfer } = backend;
+    let left = 1;
+    backend.transfer = async (transfers) => {
+      if (left-- === 0) throw new Error('the link is down');
+      return transfer(transfers);
+    };
+    await expect(drive.pass('prefill', [7, 7, 2, 1, 30])).rejects.toThrow('the link is down');
+    backend.transfer = transfer;
+    await session.source.reset();
+    expect(Buffer.compare(await drive.pass('prefill', ids), expected)).toBe(0);
+    const decoded = await drive.pass('decode', [9]);
+    drive.close();
+    await session.source.close();
+    const fresh = await openSession(backend, prepared, plan(prepared, 'resident', maxRows));
+    const again = fresh.drive();
+    expect(Buffer.compare(decoded, await again.pass('decode', [9]))).toBe(0);
+    again.close();
+    await fresh.source.close();
+  });
 
   it('spare bytes of packets hold whole matrices, which then move no rows', () => {
     const least = plan(prepared, 'packets', maxRows, { hostTier: true }).minimumBytes;

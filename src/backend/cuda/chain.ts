@@ -35,7 +35,7 @@ interface Step {
  * device. Pure; the bits are the same. Elsewhere launches stay as they are.
  */
 export function joinLaunches(launches: readonly Launch[], facts: LaunchFacts): readonly Launch[] {
-  if (facts.architecture < oldestChains || facts.chains === false) return launches;
+  if (facts.architecture < oldestChains || facts.chains !== true) return launches;
   const joined: Launch[] = [];
   const chain = new OpenChain(facts);
   let bytesLeft = mostChainBytes;

@@ -48,12 +48,14 @@ export interface LaunchFacts {
   readonly sharedBytes: number;
   /** Launches that say so start before the one in front has ended. */
   readonly overlaps: boolean;
-  /** Launches of one row that follow one another become one kernel; default true. */
+  /** Launches of one row that follow one another become one kernel; default false. */
   readonly chains?: boolean;
   /** Shapes of few-row products that a benchmark compares; chosen by size where absent. */
   readonly tuning?: StreamTuning;
   /** Device address of the status word of op 0; op i has the i-th word of `statusWords`, counted round. */
   readonly statusAddress: number;
+  /** Device memory for rounded activations (`nativeRoomBytes`); absent in portable numerics. */
+  readonly nativeRoom?: number;
   /** Kernels wanted in place of those that planning prefers, for measurements. */
   readonly variants?: KernelVariants;
 }
@@ -71,6 +73,8 @@ export interface KernelVariants {
   readonly tile?: string;
   /** Of `attentionVariants`: "8x1". */
   readonly attention?: string;
+  /** Of `nativeTiles`: "128x160". */
+  readonly native?: string;
 }
 
 /** Ops of one submission that can report a failure of their own; later ones share words with the first. */

@@ -2,10 +2,12 @@
 // npm run build, and a machine that does nothing else):
 //   node scripts/make-receipts.mjs                                      all of protocols/*-small.yaml
 //   node scripts/make-receipts.mjs aa-2.7b --model DIR [--reexecute 0]  those that are named
+//   node scripts/make-receipts.mjs aa-2.7b --runs DIR                   runs made elsewhere: DIR/aa-2.7b/run and /aa
 // An archive has the noise floor of an A/A run where a gate compares times, is signed with a key made for it, of which only
 // the public half is kept, is audited, and some of its trials are executed again. What receipts/ holds of the same
 // protocol goes into the new archive as an earlier attempt, but with --fresh: for a program that was never released with
-// them. A verdict that is no pass is a result, and stays.
+// them. A verdict that is no pass is a result, and stays. An archive larger than --most bytes in Brotli does not lie
+// beside the program: its receipt does, signed, with the digest of the archive.
 import { execFileSync, spawnSync } from 'node:child_process';
 import {
   existsSync,
@@ -22,6 +24,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { brotliCompressSync, brotliDecompressSync, constants } from 'node:zlib';
 import { readArchive } from '../dist/lab/archive-container.js';
+import { archiveFiles } from '../dist/lab/archive-layout.js';
 import { parseProtocol } from '../dist/lab/protocol-file.js';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -32,6 +35,8 @@ const { values, positionals } = parseArgs({
     model: { type: 'string' },
     reexecute: { type: 'string', default: '2' },
     fresh: { type: 'boolean', default: false },
+    runs: { type: 'string' },
+    most: { type: 'string', default: '150000' },
   },
 });
 const small = readdirSync(protocols).filter((file) => file.endsWith('-small.yaml'));
@@ -60,6 +65,11 @@ function wrapped(bytes) {
   return brotliCompressSync(bytes, { params });
 }
 
+/** The signed receipt of an archive. */
+async function receiptOf(bytes, path) {
+  return wrapped((await readArchive(bytes, path)).get(archiveFiles.receipt));
+}
+
 async function earlierAttempt(name, digest, scratch) {
   const file = join(receipts, `${name}.zip.br`);
   if (values.fresh || !existsSync(file)) return [];
@@ -78,19 +88,29 @@ for (const name of names) {
     const { protocol, digest } = parseProtocol(readFileSync(path), path);
     const model = values.model ?? join(protocols, protocol.model.path);
     console.log(`\n${name}, load average ${loadavg()[0].toFixed(2)}`);
-    const [run, noise, zip] = ['run', 'aa', `${name}.zip`].map((file) => join(scratch, file));
+    const place = values.runs === undefined ? scratch : join(values.runs, name);
+    const [run, noise, zip] = [join(place, 'run'), join(place, 'aa'), join(scratch, `${name}.zip`)];
     const [key, publicKey] = [join(scratch, 'key.pem'), join(scratch, 'key.pub.pem')];
-    waybill(['lab', 'run', path, '--out', run, '--model', model, '--quiet'], verdicts);
     const timed = protocol.gates.some(({ check }) => check === 'ratio-at-most');
-    if (timed) waybill(['lab', 'run', path, '--aa', '--out', noise, '--model', model, '--quiet'], verdicts);
+    if (values.runs === undefined) {
+      waybill(['lab', 'run', path, '--out', run, '--model', model, '--quiet'], verdicts);
+      if (timed) waybill(['lab', 'run', path, '--aa', '--out', noise, '--model', model, '--quiet'], verdicts);
+    }
     waybill(['keygen', join(scratch, 'key')]);
-    const kept = await earlierAttempt(name, digest, scratch);
-    const more = [...(timed ? ['--aa', noise] : []), ...kept];
+    const earlier = await earlierAttempt(name, digest, scratch);
+    const more = [...(timed ? ['--aa', noise] : []), ...earlier];
     waybill(['lab', 'archive', run, '-o', zip, '--sign', key, ...more], verdicts);
     const again = values.reexecute === '0' ? [] : ['--reexecute', values.reexecute, '--model', model];
     waybill(['lab', 'audit', zip, '--key', publicKey, ...again], verdicts);
+    const whole = readFileSync(zip);
+    // What is far too large is not compressed for a minute to see it
+    const archive = whole.length > 20 * Number(values.most) ? whole : wrapped(whole);
+    const [kept, other] =
+      archive.length > Number(values.most)
+        ? [[`${name}.intoto.jsonl.br`, await receiptOf(whole, zip)], `${name}.zip.br`]
+        : [[`${name}.zip.br`, archive], `${name}.intoto.jsonl.br`];
     const results = {
-      [`${name}.zip.br`]: wrapped(readFileSync(zip)),
+      [kept[0]]: kept[1],
       [`${name}.zip.sha256`]: readFileSync(`${zip}.sha256`),
       [`${name}.pub.pem`]: readFileSync(publicKey),
     };
@@ -99,6 +119,7 @@ for (const name of names) {
       writeFileSync(draft, bytes);
       renameSync(draft, join(receipts, file));
     }
+    rmSync(join(receipts, other), { force: true });
   } finally {
     rmSync(scratch, { recursive: true, force: true });
   }

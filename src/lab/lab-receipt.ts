@@ -61,7 +61,7 @@ export function labStatements(members: Members, archive: JudgedArchive): [Statem
     _type: statementType,
     subject,
     predicateType: labPredicateType,
-    predicate: accounting(archive),
+    predicate: accountingOf(archive),
   } as const;
   const seal = sha256Hex(Buffer.from(canonicalJson(open), 'utf8'));
   return [verdict as Statement, { ...open, predicate: { ...open.predicate, seal } }];
@@ -108,7 +108,8 @@ function testResult({ run }: JudgedArchive): TestResult {
   };
 }
 
-function accounting({ run, noise, attempts }: JudgedArchive): Omit<LabPredicate, 'seal'> {
+/** What the records of an archive come to, as its receipt has to say it. */
+export function accountingOf({ run, noise, attempts }: JudgedArchive): Omit<LabPredicate, 'seal'> {
   const { evaluation, part, selection } = run;
   return {
     version: '0.1',

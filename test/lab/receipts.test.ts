@@ -1,15 +1,17 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { brotliCompressSync, brotliDecompressSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { canonicalJson } from '../../src/base/canonical-json.js';
 import { sha256Hex } from '../../src/base/digest.js';
 import { readPublicKeys } from '../../src/cli/key-files.js';
 import { readArchiveFile } from '../../src/lab/archive-file.js';
 import { type AuditedArchive, auditArchive } from '../../src/lab/audit.js';
 import { parseProtocol } from '../../src/lab/protocol-file.js';
-import { type ReceiptEntry, withReceipts } from '../../src/lab/receipts-table.js';
+import { receiptEntries } from '../../src/lab/receipts-folder.js';
+import { receiptsTable, withReceipts } from '../../src/lab/receipts-table.js';
 import { reexecuteTrials } from '../../src/lab/reexecute.js';
 
 const folder = resolve('receipts');
@@ -18,6 +20,8 @@ const files = readdirSync(folder)
   .sort();
 const archives = new Map<string, AuditedArchive>();
 let home: string;
+/** All that lies in the folder, as the tables show it. */
+let shown: ReturnType<typeof receiptEntries> | undefined;
 
 beforeAll(async () => {
   home = await mkdtemp(join(tmpdir(), 'waybill-receipts-'));
@@ -65,8 +69,9 @@ describe('archives in receipts/', () => {
   test.each([
     ['README.md', 'receipts/'],
     ['receipts/README.md', ''],
-  ])('are those of the table in %s', (name, prefix) => {
-    const entries = files.map((file): ReceiptEntry => ({ file, archive: archives.get(file)!.archive! }));
+  ])('are those of the table in %s', async (name, prefix) => {
+    shown ??= receiptEntries(folder, 'protocols');
+    const entries = await shown;
     const text = readFileSync(resolve(name), 'utf8');
     expect(withReceipts(text, entries, prefix)).toBe(text);
   });
@@ -75,6 +80,48 @@ describe('archives in receipts/', () => {
 test('the arms of an archive that is not there are refused', () => {
   const marks = '<!-- arms of none begin -->\n<!-- arms of none end -->\n';
   expect(() => withReceipts(marks, [], '')).toThrow(expect.objectContaining({ code: 'receipt-missing' }));
+});
+
+describe('the receipt of an archive that lies elsewhere', () => {
+  const name = 'row-retention-small';
+  let lone: string;
+  const put = (file: string, bytes: string | Uint8Array) => writeFile(join(lone, file), bytes);
+  beforeAll(async () => {
+    lone = await mkdtemp(join(tmpdir(), 'waybill-lone-'));
+    const receipt = archives.get(`${name}.zip.br`)!.members!.get('receipts/lab.intoto.jsonl')!;
+    await put(`${name}.intoto.jsonl.br`, brotliCompressSync(receipt));
+    await put(`${name}.pub.pem`, readFileSync(join(folder, `${name}.pub.pem`)));
+  });
+  afterAll(() => rm(lone, { recursive: true, force: true }));
+
+  test('says in the table what the archive would', async () => {
+    const file = `${name}.zip.br`;
+    const [entry] = await receiptEntries(lone, 'protocols');
+    const whole = receiptsTable([{ file, archive: archives.get(file)!.archive! }], '');
+    expect(receiptsTable([entry!], '')).toBe(
+      whole.replace(`[${name}](${file})`, `[${name}](${name}.intoto.jsonl.br), the receipt alone`),
+    );
+  });
+
+  test('is refused where it was changed, was signed by another key, or is of another protocol', async () => {
+    const text = brotliDecompressSync(readFileSync(join(lone, `${name}.intoto.jsonl.br`))).toString();
+    const [first = '', second = ''] = text.split('\n');
+    const envelope = JSON.parse(second) as { payload: string };
+    const payload = Buffer.from(envelope.payload, 'base64').toString().replace('"inconclusive"', '"pass"');
+    const forged = { ...envelope, payload: Buffer.from(payload).toString('base64') };
+    const refused = expect.objectContaining({ code: 'receipt-broken', exitCode: 6 });
+    await put(`${name}.intoto.jsonl.br`, brotliCompressSync(`${first}\n${canonicalJson(forged)}\n`));
+    await expect(receiptEntries(lone, 'protocols')).rejects.toEqual(refused);
+    await put(`${name}.intoto.jsonl.br`, brotliCompressSync(text));
+    await expect(receiptEntries(lone, 'protocols')).resolves.toHaveLength(1);
+    await put(`${name}.pub.pem`, readFileSync(join(folder, 'aa-small.pub.pem')));
+    await expect(receiptEntries(lone, 'protocols')).rejects.toEqual(refused);
+    await put(`${name}.pub.pem`, readFileSync(join(folder, `${name}.pub.pem`)));
+    const other = join(lone, 'protocols');
+    await mkdir(other);
+    await writeFile(join(other, `${name}.yaml`), readFileSync('protocols/aa-small.yaml'));
+    await expect(receiptEntries(lone, other)).rejects.toEqual(refused);
+  });
 });
 
 describe('an archive in Brotli', () => {

@@ -7,6 +7,7 @@
 
 #include "round-input.cuh"
 #include "uncertain-rows.cuh"
+#include "certify-normed.cuh"
 // A block of threads takes adjacent neurons, a warp two of them a turn, each half of it one. A warp's codes come through a
 // ring of its own, which fills before the inputs are there. An input n is 256 * high + low, so that codes of 8 bits meet
 // bytes; codes of fewer bits are taken as they are stored, unsigned, and what that adds is subtracted by the sum of each
@@ -167,28 +168,14 @@ template <int bits, bool groups, int R> __device__ __forceinline__ void certifyR
           }
         }
       } else {
-        u32 first[4], second[4]; // codes 0..15 and 16..31, as bytes
-        u32 over[2] = {0, 0};
+        u32 first[4], second[4], over[2] = {0, 0};
         if constexpr (bits == 5) over[0] = *(const u32 *)(stage + 512 + lane * 4);
         if constexpr (bits == 6) {
           const uint2 two = *(const uint2 *)(stage + 512 + lane * 8);
           over[0] = two.x;
           over[1] = two.y;
         }
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          const u32 word = wordOf(code, i);
-          first[i] = word & 0x0f0f0f0fu;
-          second[i] = word >> 4 & 0x0f0f0f0fu;
-          if constexpr (bits == 5) {
-            first[i] |= ((over[0] >> (4 * i) & 15u) * 0x00204081u & 0x01010101u) << 4;
-            second[i] |= ((over[0] >> (16 + 4 * i) & 15u) * 0x00204081u & 0x01010101u) << 4;
-          }
-          if constexpr (bits == 6) {
-            first[i] |= (over[i % 2] >> (i / 2 * 2) & 0x03030303u) << 4;
-            second[i] |= (over[i % 2] >> (4 + i / 2 * 2) & 0x03030303u) << 4;
-          }
-        }
+        unpackCodes<bits>(code, over, first, second);
 #pragma unroll
         for (int r = 0; r < R; r++) {
           const uint4 *highs = high + r * 2 * unitsKept + unit, *lows = low + r * 2 * unitsKept + unit;
@@ -284,3 +271,21 @@ CERTIFY_OF(int8g32, 8, true)
 CERTIFY_OF(int6g32, 6, true)
 CERTIFY_OF(int5g32, 5, true)
 CERTIFY_OF(int4g32, 4, true)
+
+template <int bits, bool groups, int U> __device__ __forceinline__ void certifyNormedAlone(const CertifyNormedParams &p) {
+  extern __shared__ __align__(16) float shared[];
+  releaseSuccessor();
+  certifyNormed<bits, groups, U>(p, blockIdx.x, gridDim.x, (char *)shared);
+}
+
+// U: units of 16 bytes of codes of a lane; src/backend/cuda/plan-certify-normed.ts chooses the least that holds the inputs.
+#define CERTIFY_NORMED(name, bits, groups, U)                                                                          \
+  extern "C" __global__ void __launch_bounds__(normedThreads, 1)                                                       \
+      certify_normed_##name##_u##U(const CertifyNormedParams p) {                                                      \
+    certifyNormedAlone<bits, groups, U>(p);                                                                            \
+  }
+CERTIFY_NORMED(int8, 8, false, 5) CERTIFY_NORMED(int8, 8, false, 10)
+CERTIFY_NORMED(int8g32, 8, true, 5) CERTIFY_NORMED(int8g32, 8, true, 10)
+CERTIFY_NORMED(int6g32, 6, true, 3) CERTIFY_NORMED(int6g32, 6, true, 5)
+CERTIFY_NORMED(int5g32, 5, true, 3) CERTIFY_NORMED(int5g32, 5, true, 5)
+CERTIFY_NORMED(int4g32, 4, true, 3) CERTIFY_NORMED(int4g32, 4, true, 5)

@@ -51,11 +51,44 @@ __device__ __forceinline__ int dotUnsigned(u32 a, u32 b, int acc) {
   return acc;
 }
 
+// Sums over the lanes of a warp, in every lane.
+__device__ __forceinline__ int warpSum(int value) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_add_sync(0xffffffffu, value);
+#else
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
+  return value;
+#endif
+}
+// Of values below 2^46: in two parts, of which the upper one has the sign.
+__device__ __forceinline__ i64 warpSum(i64 value) {
+  return ((i64)warpSum((int)(value >> 20)) << 20) + warpSum((int)(value & 0xfffff));
+}
+
+// The 32 codes of a unit as bytes, unsigned as they are stored: 0..15 and 16..31.
+template <int bits> __device__ __forceinline__ void unpackCodes(uint4 code, const u32 (&over)[2], u32 (&first)[4], u32 (&second)[4]) {
+  const u32 words[4] = {code.x, code.y, code.z, code.w};
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    first[i] = words[i] & 0x0f0f0f0fu;
+    second[i] = words[i] >> 4 & 0x0f0f0f0fu;
+    if constexpr (bits == 5) {
+      first[i] |= ((over[0] >> (4 * i) & 15u) * 0x00204081u & 0x01010101u) << 4;
+      second[i] |= ((over[0] >> (16 + 4 * i) & 15u) * 0x00204081u & 0x01010101u) << 4;
+    }
+    if constexpr (bits == 6) {
+      first[i] |= (over[i % 2] >> (i / 2 * 2) & 0x03030303u) << 4;
+      second[i] |= (over[i % 2] >> (4 + i / 2 * 2) & 0x03030303u) << 4;
+    }
+  }
+}
+
 __device__ __forceinline__ u32 wordOf(uint4 four, int i) { return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w; }
 
 // The row of an uncertain neuron times the inputs of R rows, by one warp: a lane takes whole blocks of 128 inputs.
-template <class E, int R>
-__device__ __forceinline__ void uncertainRow(const CertifyParams &p, int neuron, const float *x, int xFloats, char *room, float *partial) {
+template <class E, int R, class Params>
+__device__ __forceinline__ void uncertainRow(const Params &p, int neuron, const float *x, int xFloats, char *room, float *partial) {
   typedef typename E::Stored Stored;
   constexpr int size = sizeof(Stored), perPiece = 16 / size, blockPieces = blockInputs / perPiece;
   constexpr int blockBytes = blockInputs * size + 16; // neighbouring lanes meet different banks

@@ -1,6 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { kernelSourceDigest, readKernelUnits, unitOf } from '../../src/backend/cuda/kernel-sources.js';
+import { at } from '../../src/backend/cuda/launch.js';
 import { planLaunches } from '../../src/backend/cuda/plan-launches.js';
+import {
+  nativeRoomBytes,
+  nativeTileBytes,
+  nativeTileName,
+  nativeTiles,
+} from '../../src/backend/cuda/plan-native-stages.js';
 import { fallibleOps, takeFailure } from '../../src/backend/cuda/submission-errors.js';
 import { openNull } from '../../src/backend/null/open-null.js';
 import { openBackend } from '../../src/backend/open.js';
@@ -47,6 +54,58 @@ describe('native numerics', () => {
     expect(more).toEqual([]);
     expect(kernel).toMatch(/^native_tiles_f16_in_(64x64|128x128)$/);
     expect(unitOf(kernel!)).toBe('native.cu for f16');
+  });
+
+  it.each([65, 128, 512, 1025])('%d rows are rounded once, and products of one x share a launch', (rows) => {
+    const nativeFacts = { ...cudaFacts, nativeRoom: 1 << 20 };
+    const x = span(rows * inputs * 4);
+    const three = [0, 1, 2].map(() => product(rows, 'f16', { x }));
+    const [round, all, ...none] = planLaunches(placed(three), nativeFacts);
+    expect(none).toEqual([]);
+    expect(round).toMatchObject({
+      kernel: 'native_round_f16',
+      values: { rows, inputs, pitch: inputs, rounded: 1 << 20, status: cudaFacts.statusAddress },
+    });
+    const tile = nativeTiles.find((one) => all!.kernel.endsWith(`_${nativeTileName(one)}`))!;
+    expect(all).toMatchObject({
+      kernel: `native_stages_f16_${nativeTileName(tile)}`,
+      grid: [Math.ceil(rows / tile.rows), Math.ceil(outputs / tile.columns), 3],
+      threads: tile.threads,
+      sharedBytes: nativeTileBytes(tile),
+    });
+    expect(unitOf(all!.kernel)).toBe('native-stages.cu for f16');
+    for (const [which, { out, matrix }] of three.entries()) {
+      expect(all!.values[`out${which}`]).toBe(at(out));
+      expect(all!.values[`matrix${which}`]).toBe(at(matrix.span));
+    }
+    const activate: Op = {
+      kind: 'activate',
+      count: rows * outputs,
+      activation: 'relu',
+      threshold: 0,
+      x: three[0]!.out,
+    };
+    const alone = planLaunches(placed([three[0]!, activate]), nativeFacts);
+    expect(alone.map(({ values }) => values.activation)).toEqual([undefined, 0]);
+  });
+
+  it('what cannot be copied ahead, few rows and small GPUs keep the other kernels; long inputs come in groups of rows', () => {
+    const nativeFacts = { ...cudaFacts, nativeRoom: 1 << 20 };
+    const kernelsOf = (op: LinearOp, facts = nativeFacts) =>
+      planLaunches(placed([op]), facts).map(({ kernel }) => kernel.replace(/_\d+x\d+$/, ''));
+    const { matrix } = product(65);
+    const odd = { ...matrix, rowStride: outputs + 4 };
+    const turned = { ...matrix, layout: 'output-major', rowStride: inputs } as const;
+    expect(kernelsOf(product(64))).toEqual(['native_tiles_f16_in']);
+    expect(kernelsOf(product(65, 'f16', { matrix: odd }))).toEqual(['native_tiles_f16_in']);
+    expect(kernelsOf(product(65, 'f16', { matrix: turned }))).toEqual(['native_tiles_f16_out']);
+    expect(kernelsOf(product(65), { ...nativeFacts, sharedBytes: 65_536 })).toEqual(['native_tiles_f16_in']);
+    const long = product(300, 'bf16', { xStride: 40_000, inputEnd: 40_000 });
+    const launches = planLaunches(placed([long]), nativeFacts);
+    expect(launches.map(({ values }) => values.rows)).toEqual([128, 128, 128, 128, 44, 44]);
+    expect(launches[3]!.values.out0).toBe(at(long.out) + 128 * outputs * 4);
+    expect(launches[4]!.values.x).toBe(at(long.x) + 256 * 40_000 * 4);
+    expect(128 * 40_000 * 2).toBeLessThanOrEqual(nativeRoomBytes);
   });
 
   it('new tokens, and F32 weights, go to the portable kernels', () => {
@@ -160,6 +219,8 @@ describe('native numerics', () => {
     expect(native.slice(portable.length).map(({ name }) => name)).toEqual([
       'native.cu for f16',
       'native.cu for bf16',
+      'native-stages.cu for f16',
+      'native-stages.cu for bf16',
     ]);
     for (const type of ['f16', 'bf16'] as const)
       for (const rows of [1, 4096])
@@ -170,6 +231,21 @@ describe('native numerics', () => {
           const { source } = native.find(({ name }) => name === unitOf(kernel!))!;
           expect(source).toMatch(new RegExp(`NATIVE_TILES\\(type, E, ${where}, \\w+, ${m}, ${n}, `));
         }
+    const staged = native.find(({ name }) => name === 'native-stages.cu for f16')!.source;
+    for (const { rows, columns, threads, depth } of nativeTiles) {
+      const [, warpsY, warpsX, i, j, stage, depths] = new RegExp(
+        `NATIVE_STAGES\\(type, E, ${rows}, ${columns}, (\\d), (\\d), (\\d), (\\d), (\\d+), (\\d)\\)`,
+      )
+        .exec(staged)!
+        .map(Number) as [number, number, number, number, number, number, number];
+      expect([32 * warpsY * warpsX, 16 * warpsY * i, 8 * warpsX * j, stage, depths]).toEqual([
+        threads,
+        rows,
+        columns,
+        64,
+        depth,
+      ]);
+    }
     expect(kernelSourceDigest(native)).not.toBe(kernelSourceDigest(portable));
   });
 

@@ -79,6 +79,9 @@ describe('parameters of CUDA kernels', () => {
             defined.set(`certify_${format}_r${rows}`, unit);
           }
         }
+        for (const [, format, units] of source.matchAll(/CERTIFY_NORMED\((\w+), \d, \w+, (\d+)\)/g)) {
+          defined.set(`certify_normed_${format}_u${units}`, unit);
+        }
         for (const [, layout, ...sizes] of source.matchAll(
           /LINEAR_TILES\(type, E, (\w+), \w+, (\d+), (\d+), (\d+), (\d+)\)/g,
         )) {

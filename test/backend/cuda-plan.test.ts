@@ -134,7 +134,7 @@ describe('launches of the CUDA backend', () => {
     expect(launches[4]!.grid).toEqual([41, 1, 1]);
   });
 
-  it('a decode layer with certificates is six launches', () => {
+  it('a decode layer with certificates is five launches, or six where directions need the input first', () => {
     const plain = layer();
     const [x, marks] = [span(hidden * 4), span(ffn * 4)];
     const product = plain[8] as LinearOp;
@@ -175,20 +175,47 @@ describe('launches of the CUDA backend', () => {
     ];
     const launches = planLaunches(placed(ops), cudaFacts);
     expect(launches.slice(3).map(({ kernel }) => kernel)).toEqual([
-      'round_input',
-      'certify_int8_r1',
+      'certify_normed_int8_u5',
       'active_direct_f16_r1_16B',
     ]);
-    expect(launches[3]!.values).toMatchObject({ norm: 0 });
-    expect(launches[4]!).toMatchObject({ grid: [132, 1, 1], threads: 13 * 32 });
-    expect(launches[4]!.values).toMatchObject({ weights: 1, activation: 0, depth: 12, rowBlocks: 20 });
+    expect(launches[3]!).toMatchObject({ grid: [132, 1, 1], threads: 512 });
+    expect(launches[3]!.values).toMatchObject({
+      norm: 0,
+      weights: 1,
+      activation: 0,
+      slots: 4,
+      rowBlocks: 20,
+    });
     // Two more blocks of threads than the columns need write the two sets.
-    expect(launches[5]!.grid).toEqual([42, 1, 1]);
+    expect(launches[4]!.grid).toEqual([42, 1, 1]);
     expect(new Set(launches.map(({ overlapsPrevious }) => overlapsPrevious))).toEqual(new Set([true]));
     const shared = ops.map((op) =>
       op.kind === 'compact' || op.kind === 'active-inputs' ? { ...op, active } : op,
     );
-    expect(planLaunches(placed(shared), cudaFacts)[5]!.values).toMatchObject({ flagged: 0 });
+    expect(planLaunches(placed(shared), cudaFacts)[4]!.values).toMatchObject({ flagged: 0 });
+    const marksAlone = planLaunches(placed(ops.slice(0, 10)), cudaFacts).at(-1)!;
+    expect(marksAlone).toMatchObject({ kernel: 'certify_normed_int8_u5', values: { weights: -1 } });
+
+    const layout = { format: lowBitFormats.int8, inputs: hidden, outputs: ffn, directions: 16 };
+    const directed = {
+      ...copy,
+      ...layout,
+      span: span(lowBitLayout(lowBitFormats.int8, hidden, ffn, 16).byteLength),
+    };
+    const wider = span(roundedInputLayout(1, hidden, 16).byteLength);
+    const others = ops.map((op): Op => {
+      if (op.kind === 'round-input') return { ...op, copy: directed, out: wider };
+      return op.kind === 'certify' ? { ...op, copy: directed, input: wider } : op;
+    });
+    const six = planLaunches(placed(others), cudaFacts);
+    expect(six.slice(3).map(({ kernel }) => kernel)).toEqual([
+      'round_input',
+      'certify_int8_r1',
+      'active_direct_f16_r1_16B',
+    ]);
+    expect(six[3]!.values).toMatchObject({ norm: 0 });
+    expect(six[4]!).toMatchObject({ grid: [132, 1, 1], threads: 13 * 32 });
+    expect(six[4]!.values).toMatchObject({ weights: 1, activation: 0, depth: 12, rowBlocks: 20 });
   });
 
   it('launches of a decode layer overlap where the device can', () => {

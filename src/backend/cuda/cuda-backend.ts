@@ -53,6 +53,8 @@ export interface CudaParts {
   readonly modules: KernelModules;
   /** Device memory of `chainRoomBytes`. */
   readonly chainRoom: number;
+  /** Device memory of `nativeRoomBytes`; absent in portable numerics. */
+  readonly nativeRoom?: number | null;
   readonly info: BackendInfo;
   /** False: every submission is planned and launched kernel by kernel. */
   readonly graphs: boolean;
@@ -120,6 +122,7 @@ export class CudaBackend implements Backend {
       multiprocessors: device.multiprocessors,
       sharedBytes: device.sharedBytes,
       statusAddress: this.#status.deviceAddress,
+      ...(parts.nativeRoom == null ? {} : { nativeRoom: parts.nativeRoom }),
     };
     this.#canOverlap = canOverlap;
     this.#modules = modules;

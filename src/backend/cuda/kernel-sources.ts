@@ -23,9 +23,10 @@ const typedSources = [
   'sparse.cu',
   'held-rows.cu',
   'native.cu',
+  'native-stages.cu',
 ] as const;
-/** Compiled and loaded in native numerics alone, for the types that tensor cores take. */
-const nativeSource = 'native.cu';
+/** Begins the names of those that are compiled and loaded in native numerics alone, for the types that tensor cores take. */
+const nativeSources = 'native';
 
 /** What is compiled by itself and loaded as a module. */
 export interface KernelUnit {
@@ -56,7 +57,7 @@ export function readKernelUnits(numerics: BackendInfo['numerics'] = 'portable'):
     ),
   ];
   return all.filter(
-    ({ name }) => !name.startsWith(nativeSource) || (numerics === 'native' && !name.endsWith(' f32')),
+    ({ name }) => !name.startsWith(nativeSources) || (numerics === 'native' && !name.endsWith(' f32')),
   );
 }
 
@@ -67,13 +68,15 @@ const unitsByPrefix: readonly (readonly [string, string])[] = [
   ['linear_stream_', 'linear-stream.cu'],
   ['linear_tiles_', 'linear-tiles.cu'],
   ['native_tiles_', 'native.cu'],
+  ['native_stages_', 'native-stages.cu'],
+  ['native_round_', 'native-stages.cu'],
   ['quantised_rows_', 'quantised-rows.cu'],
   ['active_inputs_', 'sparse.cu'],
   ['active_direct_', 'sparse.cu'],
   ['output_rows_', 'sparse.cu'],
-  ['round_input', 'certify.cu'],
   ['retain_rows', 'retain-rows.cu'],
   ['held_', 'held-rows.cu'],
+  ['round_input', 'certify.cu'],
   ['certify_', 'certify.cu'],
 ];
 

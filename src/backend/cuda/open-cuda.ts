@@ -7,6 +7,7 @@ import { check, cudaCodes, type DriverLibrary, describe, driverVersion, loadDriv
 import { type KernelImages, KernelModules, kernelImages } from './kernels.js';
 import { measureContext } from './monitor.js';
 import { oldestNativeArchitecture } from './plan-native.js';
+import { nativeRoomBytes } from './plan-native-stages.js';
 
 export interface CudaOptions {
   /** Among the GPUs that the driver shows (CUDA_VISIBLE_DEVICES), from 0. */
@@ -40,8 +41,8 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
     value,
     bytes: contextBytes,
     baselineBytes,
-  } = measureContext(device.pciBusId, () => makeContext(driver, device, kernels));
-  const { context, modules, chainRoom } = value;
+  } = measureContext(device.pciBusId, () => makeContext(driver, device, kernels, numerics));
+  const { context, modules, chainRoom, nativeRoom } = value;
   try {
     return new CudaBackend({
       driver,
@@ -49,6 +50,7 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
       context,
       modules,
       chainRoom,
+      nativeRoom,
       contextBytes,
       baselineBytes,
       graphs: options.graphs ?? true,
@@ -84,7 +86,13 @@ function makeContext(
   driver: DriverLibrary,
   device: DeviceFacts,
   kernels: KernelImages,
-): { readonly context: bigint; readonly modules: KernelModules; readonly chainRoom: number } {
+  numerics: BackendInfo['numerics'],
+): {
+  readonly context: bigint;
+  readonly modules: KernelModules;
+  readonly chainRoom: number;
+  readonly nativeRoom: number | null;
+} {
   const room = new BigUint64Array(1);
   const code = driver.cuCtxCreate_v2(room, 0, deviceHandle(driver, device.index));
   if (code === cudaCodes.outOfMemory) {
@@ -101,10 +109,17 @@ function makeContext(
     check(driver, 'cuCtxSetLimit', driver.cuCtxSetLimit(stackSizeLimit, 0), 'give back room for stacks');
     const modules = new KernelModules(driver, device.sharedBytes);
     modules.load(kernels);
-    const chainRoom = new BigUint64Array(1);
-    const allocated = driver.cuMemAlloc_v2(chainRoom, chainRoomBytes);
-    check(driver, 'cuMemAlloc', allocated, 'make room for the steps of chains');
-    return { context, modules, chainRoom: Number(chainRoom[0]!) };
+    const roomFor = (what: string, byteLength: number): number => {
+      const address = new BigUint64Array(1);
+      check(driver, 'cuMemAlloc', driver.cuMemAlloc_v2(address, byteLength), `make room for ${what}`);
+      return Number(address[0]!);
+    };
+    return {
+      context,
+      modules,
+      chainRoom: roomFor('the steps of chains', chainRoomBytes),
+      nativeRoom: numerics === 'native' ? roomFor('rounded activations', nativeRoomBytes) : null,
+    };
   } catch (error) {
     driver.cuCtxDestroy_v2(context);
     throw error;

@@ -53,8 +53,6 @@ export function planRoundInput(
   const layout = roundedInputLayout(rows, inputs, directions);
   const { blocksPerRound, sharedBytes } = roundRoom(copy, facts);
   const basis = lowBitLayout(copy.format, inputs, copy.outputs, directions).directions.byteOffset;
-  // docs/certificates.md, "The input of a pass"
-  const terms = blockInputs + Math.ceil(inputs / blockInputs) + 2;
   const threads = Math.min(512, Math.max(64, Math.ceil(inputs / 256) * 64));
   return [
     launch(
@@ -66,23 +64,32 @@ export function planRoundInput(
         inputs,
         directions,
         directionExponent: copy.directionExponent,
-        inflation: 1 + (inputs + 4) * 2 ** -52,
-        gamma: (terms * 2 ** -24) / (1 - terms * 2 ** -24),
-        constant: inputs * 2 ** -149,
         x: at(op.x),
         basis: directions === 0 ? 0 : at(copy.span) + basis,
         scalars: at(op.out),
         rounded: at(op.out) + layout.inputs.byteOffset,
         components: at(op.out) + layout.components.byteOffset,
         blocksPerRound,
-        norm: norm === null ? -1 : norm.norm === 'rms' ? 1 : 0,
-        epsilon: norm === null ? 0 : Math.fround(norm.epsilon),
-        from: norm === null ? 0 : at(norm.x),
-        scale: norm === null ? 0 : at(norm.gamma),
-        shift: norm === null ? 0 : at(norm.beta),
+        ...roundingValues(op, norm),
       },
     ),
   ];
+}
+
+/** What rounding an input, behind a norm or not, takes that is no place of its own. */
+export function roundingValues({ copy: { inputs } }: RoundInputOp, norm: NormOp | null) {
+  // docs/certificates.md, "The input of a pass"
+  const terms = blockInputs + Math.ceil(inputs / blockInputs) + 2;
+  return {
+    inflation: 1 + (inputs + 4) * 2 ** -52,
+    gamma: (terms * 2 ** -24) / (1 - terms * 2 ** -24),
+    constant: inputs * 2 ** -149,
+    norm: norm === null ? -1 : norm.norm === 'rms' ? 1 : 0,
+    epsilon: norm === null ? 0 : Math.fround(norm.epsilon),
+    from: norm === null ? 0 : at(norm.x),
+    scale: norm === null ? 0 : at(norm.gamma),
+    shift: norm === null ? 0 : at(norm.beta),
+  };
 }
 
 /** A certificate with the product of the rows that it leaves uncertain, and the activation behind them. */
@@ -139,24 +146,27 @@ export function certifiedRows(
 }
 
 /** Neurons that are left uncertain are written to the words of the active set, for `planFlags` to make a set of. */
-export function planCertifiedRows(
-  { certify, opIndex, compact, product, activation }: CertifiedRows,
-  facts: LaunchFacts,
-): Launch {
-  const { type, rowStride } = product.matrix;
-  const { code, threshold } = activation ?? noActivation;
+export function planCertifiedRows(rows: CertifiedRows, facts: LaunchFacts): Launch {
+  const { certify, opIndex, product } = rows;
+  const { type } = product.matrix;
   return planGroup(certify, opIndex, [0, certify.rows], facts, {
     type,
-    values: {
-      weights: typeNumbers[type],
-      matrix: at(product.matrix.span),
-      rowStride,
-      x: at(product.x),
-      flags: at(compact.active) + 4,
-      activation: code,
-      activationThreshold: threshold,
-    },
+    values: { ...rowValues(rows), x: at(product.x) },
   });
+}
+
+/** What the product of uncertain rows takes. */
+export function rowValues({ compact, product, activation }: CertifiedRows) {
+  const { type, rowStride, span } = product.matrix;
+  const { code, threshold } = activation ?? noActivation;
+  return {
+    weights: typeNumbers[type],
+    matrix: at(span),
+    rowStride,
+    flags: at(compact.active) + 4,
+    activation: code,
+    activationThreshold: threshold,
+  };
 }
 
 /** The set of the neurons that `planCertifiedRows` flagged, in place of the flags. */
@@ -187,11 +197,10 @@ export function planCertify(op: CertifyOp, opIndex: number, facts: LaunchFacts):
 }
 
 const typeNumbers: Readonly<Record<StoredType, number>> = { f32: 0, f16: 1, bf16: 2 };
-const noRows = {
+export const noRows: ReturnType<typeof rowValues> = {
   weights: -1,
   matrix: 0,
   rowStride: 0,
-  x: 0,
   flags: 0,
   activation: -1,
   activationThreshold: 0,
@@ -202,7 +211,7 @@ function planGroup(
   opIndex: number,
   [begin, rows]: readonly [number, number],
   facts: LaunchFacts,
-  product: { readonly type: StoredType; readonly values: typeof noRows } | null,
+  product: { readonly type: StoredType; readonly values: typeof noRows & { readonly x: number } } | null,
 ): Launch {
   const { copy } = op;
   const { inputs, outputs, directions, format } = copy;
@@ -242,7 +251,7 @@ function planGroup(
       warpBytes: shape.warpBytes,
       mostTurns: shape.mostTurns,
       prefetchBytes: facts.overlaps ? Math.floor(prefetchedBytes / shape.grid / 16) * 16 : 0,
-      ...(product?.values ?? noRows),
+      ...(product?.values ?? { ...noRows, x: 0 }),
       rowBlocks: shape.rowBlocks,
     },
   );

@@ -1,5 +1,5 @@
 import type { Op, PlacedOp } from '../ops.js';
-import { type Fused, fusableActivation, linearGroup, readsWholeSet } from './fuse.js';
+import { fusableActivation, linearGroup, readsWholeSet } from './fuse.js';
 import { at, type Launch, type LaunchFacts } from './launch.js';
 import { planAttention } from './plan-attention.js';
 import {
@@ -11,10 +11,12 @@ import {
   planRoundInput,
   roundsNorm,
 } from './plan-certify.js';
+import { normedCertificate, planNormedCertificate } from './plan-certify-normed.js';
 import { planHeldInputs, planHeldOutputs, planLookup, planRetainRows } from './plan-held-rows.js';
 import { planLinear } from './plan-linear.js';
 import { planLinearRows } from './plan-linear-rows.js';
 import { nativeProduct, planNative } from './plan-native.js';
+import { planNativeStages } from './plan-native-stages.js';
 import { planQuantised } from './plan-quantised-rows.js';
 import {
   planActivate,
@@ -46,11 +48,24 @@ function planNext(ops: readonly PlacedOp[], index: number, facts: LaunchFacts, l
   const behind = ops[index + 1]?.op;
   const native = nativeProduct(op);
   if (native !== null) {
+    const staged = planNativeStages(ops, index, facts);
+    if (staged !== null) {
+      launches.push(...staged.value);
+      return staged.next;
+    }
     const activation =
       native.kind === 'linear' && behind?.kind === 'activate' ? fusableActivation(native, behind) : null;
     const planned = planNative(native, index, activation, facts);
     if (planned !== null) launches.push(planned);
     return activation === null ? index + 1 : index + 2;
+  }
+  if (op.kind === 'norm' || op.kind === 'round-input') {
+    const normed = normedCertificate(ops, index, facts);
+    if (normed !== null) {
+      const { rows } = normed.value;
+      launches.push(planNormedCertificate(normed.value));
+      return rows === null ? normed.next : planSets(ops, rows, normed.next, facts, launches);
+    }
   }
   if (op.kind === 'norm' && behind?.kind === 'round-input' && roundsNorm(op, behind, facts)) {
     launches.push(...planRoundInput(behind, index + 1, op, facts));
@@ -58,7 +73,10 @@ function planNext(ops: readonly PlacedOp[], index: number, facts: LaunchFacts, l
   }
   if (op.kind === 'certify') {
     const group = certifiedRows(ops, index, facts);
-    if (group !== null) return planGroupOfRows(ops, group, facts, launches);
+    if (group !== null) {
+      launches.push(planCertifiedRows(group.value, facts));
+      return planSets(ops, group.value, group.next, facts, launches);
+    }
   }
   if (op.kind === 'quantised-linear') {
     const { value, next } = planQuantised(ops, index, facts);
@@ -84,17 +102,17 @@ function planNext(ops: readonly PlacedOp[], index: number, facts: LaunchFacts, l
     launches.push(planLinear({ op, opIndex: index, activation }, facts));
     return activation === null ? index + 1 : index + 2;
   }
+  const lookup = planLookup(ops, index, facts);
+  if (lookup !== null) {
+    launches.push(...lookup.value);
+    return lookup.next;
+  }
   const direct = directAt(ops, index);
   if (direct !== null) {
     launches.push(planActiveDirect(direct.compact, direct.product, index + 1, facts));
     return index + 2;
   }
   launches.push(...planOne(op, index, facts));
-  const lookup = planLookup(ops, index, facts);
-  if (lookup !== null) {
-    launches.push(...lookup.value);
-    return lookup.next;
-  }
   return index + 1;
 }
 
@@ -106,14 +124,14 @@ function directAt(ops: readonly PlacedOp[], index: number) {
   return nativeProduct(product) === null && readsWholeSet(compact, product) ? { compact, product } : null;
 }
 
-/** Certificates with their rows. The set of these rows, which only the host asks for, is made beside the next product. */
-function planGroupOfRows(
+/** Behind certificates with their rows: the set of these, which only the host asks for, is made beside the next product. */
+function planSets(
   ops: readonly PlacedOp[],
-  { value, next }: Fused<CertifiedRows>,
+  value: CertifiedRows,
+  next: number,
   facts: LaunchFacts,
   launches: Launch[],
 ): number {
-  launches.push(planCertifiedRows(value, facts));
   const direct = directAt(ops, next);
   if (direct === null) {
     launches.push(planFlags(value));
@@ -139,18 +157,18 @@ function planOne(
       return planActiveInputs(op, index, facts);
     case 'active-outputs':
       return planActiveOutputs(op, index, facts);
-    case 'activate':
-      return planActivate(op, index);
-    case 'gated-product':
-      return planGatedProduct(op, index);
-    case 'add':
-      return planAdd(op, index);
     case 'retain-rows':
       return [planRetainRows(null, op, index)];
     case 'held-inputs':
       return planHeldInputs(op, index, facts);
     case 'held-outputs':
       return planHeldOutputs(op, index, facts);
+    case 'activate':
+      return planActivate(op, index);
+    case 'gated-product':
+      return planGatedProduct(op, index);
+    case 'add':
+      return planAdd(op, index);
     case 'norm':
       return planNorm(op, index);
     case 'rope':

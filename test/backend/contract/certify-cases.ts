@@ -30,6 +30,10 @@ export function certifyGroups(): CaseGroup[] {
       name: `certify with rows, ${type}`,
       cases: rowShapes(type).map(certifiedRowsCase),
     })),
+    {
+      name: 'certify one row of a width that is a multiple of 512',
+      cases: oneRowShapes().map(certifiedRowsCase),
+    },
   ];
 }
 
@@ -60,6 +64,27 @@ function rowShapes(type: StoredType): RowsShape[] {
     activation: (['relu', 'fatrelu', 'relu2', null, 'silu'] as const)[i % 5]!,
     second: (['own set', 'same set', null] as const)[(i >> 1) % 3]!,
   }));
+}
+
+/** Every format, with the least and the most inputs that a lane of a GPU keeps. */
+function oneRowShapes(): RowsShape[] {
+  return lowBitNames.flatMap((name, i) =>
+    [
+      { inputs: 512, outputs: [150, 37, 131, 1, 264][i]! },
+      { inputs: 2560, outputs: 24 },
+      { inputs: [5120, 3072, 4096, 3584, 5120][i]!, outputs: 7 },
+    ].map(({ inputs, outputs }, j) => ({
+      type: storedTypes[(i + j) % storedTypes.length]!,
+      format: lowBitFormats[name],
+      rows: 1,
+      inputs,
+      outputs,
+      directions: 0,
+      norm: (i + j) % 3 !== 2,
+      activation: (['relu', 'fatrelu', 'relu2', null] as const)[(i + j) % 4]!,
+      second: (['own set', 'same set', null] as const)[j]!,
+    })),
+  );
 }
 
 function certifiedRowsCase(shape: RowsShape): ContractCase {

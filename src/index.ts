@@ -31,6 +31,7 @@ export { resolveModel } from './checkpoint/hub.js';
 export { openOrPrepare } from './checkpoint/open-or-prepare.js';
 export { openTokenizer, type Tokenizer } from './checkpoint/tokenizer.js';
 export { ActivationCounter } from './generate/activation-counter.js';
+export type { BackendChoice } from './generate/choose-backend.js';
 export { type GenerateCall, generate, type PromptOrIds } from './generate/generate.js';
 export { Generation, type GenerationHooks } from './generate/generation.js';
 export { compareOpTraces, type OpComparison, type OpDifference } from './generate/op-diff.js';

@@ -131,6 +131,8 @@ export interface Backend extends Allocator {
   readonly parallelism: number;
   /** Largest number of bytes that this backend can address in all, or `Infinity`. */
   readonly addressableBytes: number;
+  /** Of a device of its own: bytes that no process uses now. */
+  readonly freeBytes?: number;
   /** What the backend holds by itself, beside what it is asked for: part of every budget. */
   readonly overheads?: readonly BudgetComponent[];
   /** Where the backend computes on a device of its own: the host memory that it can reach. */

@@ -1,4 +1,4 @@
-import { SetupError, UsageError } from '../base/errors.js';
+import { UsageError } from '../base/errors.js';
 import type { Backend } from './backend.js';
 
 export const backendNames = ['cpu', 'cuda', 'oracle', 'auto'] as const;
@@ -12,7 +12,7 @@ export type KernelChoice = (typeof kernelChoices)[number];
 
 /** What a backend is opened with. */
 export interface BackendOptions {
-  readonly name: BackendName;
+  readonly name: Exclude<BackendName, 'auto'>;
   readonly threads: number;
   /** Which kernels of the CPU backend: native where they load, else WebAssembly; or one of them by name. */
   readonly kernels: KernelChoice;
@@ -20,13 +20,11 @@ export interface BackendOptions {
   readonly device?: number;
   /** `native` is for a GPU; default `portable`. */
   readonly numerics?: NumericsMode;
-  /** Told why `auto` does not use a GPU. */
-  readonly onNote?: ((text: string) => void) | undefined;
 }
 
 /**
- * Opens a backend; each is loaded only when asked for. Adding one is its folder and a line here. `auto` is `cuda` where
- * that can be set up, else `cpu`. Throws `UsageError` `native-needs-gpu` where native numerics would meet a CPU.
+ * Opens a backend; each is loaded only when asked for. Adding one is its folder and a line here. Throws `UsageError`
+ * `native-needs-gpu` where native numerics would meet a CPU.
  */
 export async function openBackend(options: BackendOptions): Promise<Backend> {
   if (options.numerics === 'native' && (options.name === 'cpu' || options.name === 'oracle')) {
@@ -43,13 +41,13 @@ export async function openBackend(options: BackendOptions): Promise<Backend> {
       return (await import('./cuda/open-cuda.js')).openCuda(options);
     case 'oracle':
       return (await import('./oracle/open-oracle.js')).openOracle();
-    case 'auto':
-      try {
-        return await openBackend({ ...options, name: 'cuda' });
-      } catch (error) {
-        if (!(error instanceof SetupError) || options.numerics === 'native') throw error;
-        options.onNote?.(`computing on the CPU: ${error.message}`);
-        return openBackend({ ...options, name: 'cpu' });
-      }
   }
+}
+
+/**
+ * Whether the machine has a GPU at all, before the rest of the backend is loaded for it: some milliseconds where there is no
+ * driver. Throws `SetupError` `no-cuda-driver`, `no-gpu`, `cuda-driver-too-old` or `cuda-driver-failed`.
+ */
+export async function requireGpu(): Promise<void> {
+  (await import('./cuda/driver.js')).loadDriver();
 }

@@ -71,8 +71,14 @@ export function demoCommand() {
         terminal.print(
           `model: ${formatByteSize(modelBytes)} of weights; budget: ${formatByteSize(budgetBytes)} for weights, KV and workspace\n`,
         );
+        const backend = await commonBackend(base, budgetBytes, hooks);
         for (const arm of arms) {
-          const options = { ...base, policy: arm.policy, ...(arm.bounded ? { budgetBytes } : {}) };
+          const options = {
+            ...base,
+            ...backend,
+            policy: arm.policy,
+            ...(arm.bounded ? { budgetBytes } : {}),
+          };
           const session = await openSession(await planSession(options, hooks), hooks);
           progress.stop();
           try {
@@ -95,11 +101,23 @@ export function demoCommand() {
     });
 }
 
-async function weightBytes(
-  options: Parameters<typeof planSession>[0],
-  hooks: Parameters<typeof planSession>[1],
-): Promise<number> {
-  const plan = await planSession({ ...options, policy: 'resident' }, hooks);
+type Base = Parameters<typeof planSession>[0];
+type Hooks = Parameters<typeof planSession>[1];
+
+/** One backend for all arms: a GPU only where it holds the arm of the least budget and the arm of the most bytes. */
+async function commonBackend(base: Base, budgetBytes: number, hooks: Hooks): Promise<Pick<Base, 'backend'>> {
+  let backend: Base['backend'];
+  for (const arm of [{ policy: 'stream', budgetBytes }, { policy: 'resident' }] as const) {
+    const plan = await planSession({ ...base, ...arm }, hooks);
+    backend = plan.options.backend;
+    await closePlan(plan);
+    if (backend === 'cpu') break;
+  }
+  return backend === undefined ? {} : { backend };
+}
+
+async function weightBytes(options: Base, hooks: Hooks): Promise<number> {
+  const plan = await planSession({ ...options, backend: 'cpu', policy: 'resident' }, hooks);
   try {
     return plan.placement.components
       .filter(({ cause }) => cause === 'dense-weights')

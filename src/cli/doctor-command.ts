@@ -89,7 +89,17 @@ async function cuda(): Promise<Finding[]> {
     return [absent('CUDA', error instanceof Error ? error.message : String(error))];
   }
   const { driver, driverProblem, devices, compiler, compilerProblem, kernelCache } = status;
+  const problem =
+    driverProblem ?? compilerProblem ?? (devices.length === 0 ? 'the driver shows no GPU' : null);
   const findings: Finding[] = [
+    {
+      name: 'backend auto',
+      state: 'ok',
+      text:
+        problem === null
+          ? 'cuda, where a plan fits the GPU, else cpu (--backend names one)'
+          : `cpu: ${problem}`,
+    },
     driver === null
       ? absent('CUDA driver', driverProblem!)
       : { name: 'CUDA driver', state: 'ok', text: `serves CUDA ${driver}` },

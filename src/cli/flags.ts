@@ -104,9 +104,12 @@ export const flags = {
       'what policy "forecast" guesses from: previous (the token before), residual (tables of a profile)',
     ).argParser(oneOf('--guesser', guessers)),
   backend: () =>
-    new Option('--backend <name>', `where arithmetic happens: ${backendNames.join(', ')}`)
+    new Option(
+      '--backend <name>',
+      `where arithmetic happens: ${backendNames.join(', ')}; auto takes a GPU where one works and holds the plan`,
+    )
       .argParser(oneOf('--backend', backendNames))
-      .default('cpu' as const),
+      .default('auto' as const),
   device: () => new Option('--device <n>', 'which GPU, from 0').argParser(integer('--device', 0)),
   hostBudget: () =>
     new Option('--host-budget <bytes>', 'most bytes of page-locked host memory, with a GPU').argParser(
@@ -120,13 +123,14 @@ export const flags = {
       .argParser(oneOf('--numerics', numericsModes))
       .default('portable' as const),
   kernels: () =>
-    new Option('--kernels <name>', 'which CPU kernels: auto, native, wasm')
+    new Option('--kernels <name>', 'which CPU kernels: auto, native, wasm; names the cpu backend')
       .argParser(oneOf('--kernels', ['auto', 'native', 'wasm']))
       .default('auto' as const),
   threads: () =>
-    new Option('-t, --threads <n>', 'compute threads (default: as many as there are processors)').argParser(
-      integer('--threads', 1),
-    ),
+    new Option(
+      '-t, --threads <n>',
+      'compute threads of the cpu backend, which it names (default: as many as there are processors)',
+    ).argParser(integer('--threads', 1)),
   kv: () =>
     new Option('--kv <type>', 'storage type of the KV cache: f16, f32')
       .argParser(oneOf('--kv', ['f16', 'f32']))

@@ -66,7 +66,14 @@ export function labInitCommand() {
 async function budgetWithoutRows(model: string, maxPositions: number, threads: number): Promise<number> {
   const contextPositions = templatePositions(maxPositions);
   const placementOf = async (policy: 'stream' | 'packets') => {
-    const plan = await planSession({ model, policy, threads, contextPositions, prefillChunk: templateChunk });
+    const plan = await planSession({
+      model,
+      policy,
+      backend: 'cpu',
+      threads,
+      contextPositions,
+      prefillChunk: templateChunk,
+    });
     await closePlan(plan);
     return plan.placement;
   };

@@ -58,6 +58,7 @@ export function planCommand() {
             choice: plan.choice,
             kv: plan.kvShape,
             backend: plan.backend.info,
+            backendChoice: plan.backendChoice,
             link: plan.request.link ?? null,
             ...(compared === null ? {} : { policies: compared }),
           });
@@ -103,12 +104,13 @@ function compareText(plan: SessionPlan, compared: readonly PricedPolicy[]): stri
 }
 
 function planText(plan: SessionPlan): string {
-  const { placement, options, backend, choice } = plan;
+  const { placement, options, backend, choice, backendChoice } = plan;
   const { budgetBytes, totalBytes, minimumBytes, moved } = placement;
   const lines = [
     `model      ${options.model}`,
     `policy     ${placement.policy}${placement.exact ? '' : ' (not exact)'}${choice === null ? '' : `, picked: ${choice.reason}`}`,
     `regime     ${placement.regime}${placement.gated ? ', gated' : ''}: ${regimeNames[placement.regime]}`,
+    `backend    ${backend.info.name}${backendChoice === null ? '' : `, picked: ${backendChoice.reason}`}`,
     `kernels    ${backend.info.kernels} (${backend.info.reason}), ${backend.info.threads} threads`,
     `numerics   ${backend.info.numerics}`,
     `budget     ${budgetBytes === null ? 'none' : bytesText(budgetBytes)}`,

@@ -49,6 +49,7 @@ export function runJson(
     choice: session.plan.choice,
     regime: placement.regime,
     backend: session.backend.info,
+    backendChoice: session.plan.backendChoice,
     budgetBytes: placement.budgetBytes === null ? null : BigInt(placement.budgetBytes),
     timings: {
       episode: outcome.times.episode,

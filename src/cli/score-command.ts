@@ -32,7 +32,16 @@ export function scoreCommand() {
       };
       try {
         if (other !== null) {
-          const open = { reference: () => openModel(other, hooks), arm: () => openModel(options, hooks) };
+          // Both on one backend, whatever `auto` comes to for the first.
+          let { backend } = options;
+          const open = {
+            reference: async () => {
+              const session = await openModel(other, hooks);
+              backend = session.plan.options.backend;
+              return session;
+            },
+            arm: () => openModel({ ...options, ...(backend === undefined ? {} : { backend }) }, hooks),
+          };
           const { reference, arm, distance } = await compareScores(open, text, scoring);
           progress.stop();
           terminal.print(comparisonText([reference, arm], distance));
@@ -43,7 +52,8 @@ export function scoreCommand() {
         try {
           progress.stop();
           if (session.tokenizer === null) throw session.tokenizerProblem!;
-          const { exact, policy } = session.plan.placement;
+          const { backendChoice, placement } = session.plan;
+          const { exact, policy } = placement;
           const score = await scoreTokens(
             session,
             session.tokenizer.encode(text, { addSpecialTokens: false }),
@@ -53,7 +63,14 @@ export function scoreCommand() {
           terminal.print(
             `${score.scoredTokens} tokens in ${score.windows} windows: ${score.meanNegativeLogLikelihood.toFixed(4)} nats a token, perplexity ${score.perplexity.toFixed(3)}${exact ? '' : ` (policy "${policy}" is not exact)`}\n`,
           );
-          if (terminal.json) terminal.printJson({ policy, exact, ...scoreJson(score) });
+          if (terminal.json)
+            terminal.printJson({
+              policy,
+              exact,
+              backend: session.backend.info,
+              backendChoice,
+              ...scoreJson(score),
+            });
         } finally {
           await session.close();
         }

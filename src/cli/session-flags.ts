@@ -1,6 +1,7 @@
 import type { PolicyName } from '../acquire/policy.js';
 import { policyNames } from '../acquire/policy.js';
 import { UsageError } from '../base/errors.js';
+import { impliedBackend } from '../generate/implied-backend.js';
 import type { SessionHooks, SessionOptions } from '../generate/session-options.js';
 import type { Progress } from './progress.js';
 import type { Terminal } from './terminal.js';
@@ -35,34 +36,8 @@ export function sessionOptionsOf(
   given: SessionFlags,
   policy: PolicyName | 'auto' = 'auto',
 ): Partial<SessionOptions> & { model: string } {
-  if (given.kernels !== 'auto' && given.backend !== 'cpu') {
-    throw new UsageError(
-      'option-without-effect',
-      `Cannot use --kernels ${given.kernels} with --backend ${given.backend}: only the cpu backend has a choice of kernels`,
-    );
-  }
-  if (given.threads !== undefined && given.backend === 'oracle') {
-    throw new UsageError(
-      'option-without-effect',
-      'Cannot use --threads with --backend oracle: the oracle computes in one thread',
-    );
-  }
-  if (given.threads !== undefined && given.backend === 'cuda') {
-    throw new UsageError(
-      'option-without-effect',
-      'Cannot use --threads with --backend cuda: the GPU decides its own',
-    );
-  }
-  for (const [flag, value] of [
-    ['--device', given.device],
-    ['--host-budget', given.hostBudget],
-  ] as const) {
-    if (value === undefined || given.backend === 'cuda' || given.backend === 'auto') continue;
-    throw new UsageError(
-      'option-without-effect',
-      `Cannot use ${flag} with --backend ${given.backend}: only the cuda backend has a use for it`,
-    );
-  }
+  const backend = given.backend === 'auto' ? impliedByFlags(given) : given.backend;
+  requireUsedBy(backend, given);
   const chosen = policyOf(given.policy, policy);
   requireEffect('--retain', given.retain, 'retention', chosen);
   requireEffect('--forecast', given.forecast, 'forecast', chosen);
@@ -80,7 +55,7 @@ export function sessionOptionsOf(
     ...(given.guesser === undefined ? {} : { guesser: given.guesser }),
     ...(given.lowBit === undefined ? {} : { lowBit: given.lowBit }),
     ...(given.streamLayout === undefined ? {} : { streamLayout: given.streamLayout }),
-    backend: given.backend,
+    backend,
     kernels: given.kernels,
     ...(given.numerics === undefined ? {} : { numerics: given.numerics }),
     ...(given.threads === undefined ? {} : { threads: given.threads }),
@@ -90,6 +65,47 @@ export function sessionOptionsOf(
     contextPositions: given.ctxSize ?? null,
     prefillChunk: given.prefillChunk,
   };
+}
+
+/** Flags that one backend alone has a use for say which one is meant. */
+function impliedByFlags({ hostBudget, ...given }: SessionFlags): SessionOptions['backend'] {
+  return impliedBackend(
+    {
+      kernels: given.kernels,
+      ...(given.threads === undefined ? {} : { threads: given.threads }),
+      ...(given.device === undefined ? {} : { device: given.device }),
+      ...(hostBudget === undefined ? {} : { hostBudgetBytes: hostBudget }),
+      ...(given.numerics === undefined ? {} : { numerics: given.numerics }),
+      ...(given.streamLayout === undefined ? {} : { streamLayout: given.streamLayout }),
+    },
+    {
+      kernels: '--kernels',
+      threads: '--threads',
+      device: '--device',
+      hostBudgetBytes: '--host-budget',
+      numerics: '--numerics native',
+      streamLayout: '--stream-layout strided',
+    },
+  );
+}
+
+/** A flag that the backend has no use for would be ignored. */
+function requireUsedBy(backend: SessionOptions['backend'], given: SessionFlags): void {
+  const { kernels, threads, device, hostBudget } = given;
+  const useless = (flag: string, reason: string): UsageError =>
+    new UsageError('option-without-effect', `Cannot use ${flag} with --backend ${backend}: ${reason}`);
+  if (kernels !== 'auto' && backend !== 'cpu')
+    throw useless(`--kernels ${kernels}`, 'only the cpu backend has a choice of kernels');
+  if (threads !== undefined && backend === 'oracle')
+    throw useless('--threads', 'the oracle computes in one thread');
+  if (threads !== undefined && backend === 'cuda') throw useless('--threads', 'the GPU decides its own');
+  for (const [flag, value] of [
+    ['--device', device],
+    ['--host-budget', hostBudget],
+  ] as const) {
+    if (value !== undefined && backend !== 'cuda')
+      throw useless(flag, 'only the cuda backend has a use for it');
+  }
 }
 
 function requireEffect(

@@ -18,6 +18,7 @@ import { lowBitNames } from '../checkpoint/low-bit.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
 import type { TraceSink } from '../memory/trace.js';
 import { givenOptions, shownValue } from './given-options.js';
+import { impliedBackend } from './implied-backend.js';
 
 /** How a model is opened. One record, frozen, that goes into the receipt. */
 export interface SessionOptions {
@@ -26,6 +27,10 @@ export interface SessionOptions {
   readonly revision: string | null;
   /** Where the prepared form lies or shall lie; null: below the Hugging Face home. */
   readonly prepared: string | null;
+  /**
+   * `auto`: a GPU where one can be set up and holds the plan, else the CPU. Left open it is what other options are for: `cpu` where
+   * `kernels` or `threads` are given, `cuda` where `device`, `hostBudgetBytes`, native numerics or a strided stream are.
+   */
   readonly backend: BackendName;
   readonly kernels: KernelChoice;
   /** `native`: prompts on a GPU's tensor cores, deterministic there, with other bits than `portable`. */
@@ -85,7 +90,7 @@ export function sessionOptions(given: Partial<SessionOptions> & { model: string 
   const defaults = {
     revision: null,
     prepared: null,
-    backend: 'cpu',
+    backend: given.backend === undefined ? impliedBackend(given) : 'auto',
     kernels: 'auto',
     numerics: 'portable',
     threads: availableParallelism(),

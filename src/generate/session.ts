@@ -8,7 +8,6 @@ import { policies } from '../acquire/policies.js';
 import { readProfile } from '../acquire/profile-file.js';
 import { parseRetain, type Retention } from '../acquire/retain-rows.js';
 import type { Backend } from '../backend/backend.js';
-import { openBackend } from '../backend/open.js';
 import type { OpObserver } from '../backend/pass.js';
 import { BudgetError, UsageError } from '../base/errors.js';
 import { resolveModel } from '../checkpoint/hub.js';
@@ -27,6 +26,7 @@ import { createModel } from '../model/open-model.js';
 import { closeWorkspace, openWorkspace, planWorkspace, type Workspace } from '../model/workspace.js';
 import { claimBoundedStart } from './bounded-start.js';
 import { openCertified, planCertificates } from './certified-part.js';
+import { type BackendChoice, planOnBackend } from './choose-backend.js';
 import type { Engine } from './engine.js';
 import { Generation, type GenerationHooks } from './generation.js';
 import { measureRates } from './measure-rates.js';
@@ -53,6 +53,8 @@ export interface SessionPlan {
   readonly placement: Placement;
   /** Where policy `auto` was asked for: what it came to, and why. */
   readonly choice: PolicyChoice | null;
+  /** Where backend `auto` was asked for: what it came to, and why; `options` name the backend itself. */
+  readonly backendChoice: BackendChoice | null;
   readonly kvShape: KvShape;
 }
 
@@ -196,24 +198,18 @@ export async function planSession(
     onProgress: (done, total, phase) => hooks.onProgress?.(prepareLabels[phase], done, total),
     onWait: ({ pid }) => hooks.onNote?.(`waiting for process ${pid}, which prepares the same checkpoint`),
   });
-  let backend: Backend | null = null;
   try {
     for (const note of notes) hooks.onNote?.(note);
-    backend = await openBackend({
-      name: options.backend,
-      kernels: options.kernels,
-      threads: options.threads,
-      device: options.device,
-      numerics: options.numerics,
-      onNote: hooks.onNote,
-    });
-    const link = await hooks.measureLink?.(prepared, backend);
     const profile = options.profile === null ? null : await readProfile(options.profile, prepared);
-    const lowBit = await planCertificates(options, prepared, backend);
-    const known = { link, profile, lowBit };
-    return await place(options, directory, prepared, backend, known, hooks.onNote);
+    return await planOnBackend(options, hooks.onNote, async (backend, backendChoice, onNote) => {
+      const link = await hooks.measureLink?.(prepared, backend);
+      const lowBit = await planCertificates(options, prepared, backend);
+      const named =
+        backendChoice === null ? options : Object.freeze({ ...options, backend: backendChoice.backend });
+      const planned = await place(named, directory, prepared, backend, { link, profile, lowBit }, onNote);
+      return { ...planned, backendChoice };
+    });
   } catch (error) {
-    await backend?.close();
     await prepared.close();
     throw error;
   }
@@ -230,7 +226,7 @@ async function place(
     readonly lowBit: LowBitPlan;
   },
   onNote: SessionHooks['onNote'],
-): Promise<SessionPlan> {
+): Promise<Omit<SessionPlan, 'backendChoice'>> {
   const { link, profile, lowBit } = known;
   const retain = retentionOf(options, profile);
   const { description } = prepared;

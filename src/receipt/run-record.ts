@@ -49,7 +49,7 @@ function lowBitSubjects({ lowBit }: Session): Subject[] {
 /** The accounting of a run as docs/formats/run-receipt.md lays it out. */
 export function runPredicate(session: Session, facts: RunFacts): Omit<RunPredicate, 'seal'> {
   const { outcome } = facts;
-  const { placement } = session.plan;
+  const { placement, backendChoice } = session.plan;
   const { info } = session.backend;
   const movedTotal = Object.values(outcome.bytes.moved).reduce((sum, bytes) => sum + bytes, 0);
   return {
@@ -61,7 +61,7 @@ export function runPredicate(session: Session, facts: RunFacts): Omit<RunPredica
     backend: {
       name: info.name,
       kernels: info.kernels,
-      reason: info.reason,
+      reason: backendChoice === null ? info.reason : `${info.reason}; picked: ${backendChoice.reason}`,
       threads: info.threads,
       kernelDigest: info.kernelDigest,
     },

@@ -8,7 +8,7 @@ import {
   launchAttributeLayout,
   launchConfigLayout,
 } from '../../src/backend/cuda/launch-config.js';
-import { openBackend } from '../../src/backend/open.js';
+import { openBackend, requireGpu } from '../../src/backend/open.js';
 import { SetupError } from '../../src/base/errors.js';
 
 const header = ['/usr/local/cuda/include/cuda.h', '/usr/include/cuda.h'].find(existsSync);
@@ -118,16 +118,7 @@ describe.skipIf(hasDriver())('without a GPU', () => {
     await expect(opening).rejects.toThrow(/^Cannot open CUDA: .*(install|GPU)/);
   });
 
-  it('auto computes on the CPU, and says why', async () => {
-    const notes: string[] = [];
-    const backend = await openBackend({
-      name: 'auto',
-      threads: 1,
-      kernels: 'auto',
-      onNote: (note) => notes.push(note),
-    });
-    expect(backend.info.name).toBe('cpu');
-    expect(notes).toEqual([expect.stringMatching(/^computing on the CPU: Cannot open CUDA: /)]);
-    await backend.close();
+  it('is found without a GPU before anything is opened', async () => {
+    await expect(requireGpu()).rejects.toThrow(/^Cannot open CUDA: .*(install|GPU)/);
   });
 });

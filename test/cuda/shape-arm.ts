@@ -193,6 +193,7 @@ async function openArm(
     directory: prepared.directory,
     prepared,
     choice: null,
+    backendChoice: null,
     backend,
     placement,
     request: { ...request, budgetBytes },

@@ -179,6 +179,11 @@ export class CudaBackend implements Backend {
     this.#graphs?.clear();
   }
 
+  get freeBytes(): number {
+    this.#begin('ask for free memory');
+    return this.#memory.freeBytes;
+  }
+
   allocate(request: AllocationRequest): DeviceBuffer {
     this.#begin('allocate');
     return this.#memory.allocate(request);

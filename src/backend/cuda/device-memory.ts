@@ -108,6 +108,13 @@ export class DeviceMemory {
     return buffer.address + byteOffset;
   }
 
+  /** Of the whole device, now. */
+  get freeBytes(): number {
+    const [free, total] = [new BigUint64Array(1), new BigUint64Array(1)];
+    check(this.#driver, 'cuMemGetInfo', this.#driver.cuMemGetInfo_v2(free, total));
+    return Number(free[0]!);
+  }
+
   #freeText(): string {
     const [free, total] = [new BigUint64Array(1), new BigUint64Array(1)];
     const code = this.#driver.cuMemGetInfo_v2(free, total);

@@ -91,6 +91,23 @@ int64_t wb_submit(void *pointer, const double *program, size_t ops) {
   return status;
 }
 
+static LowBitRows lowBitWriterOf(int set) {
+#if defined(__x86_64__) && !defined(WAYBILL_PLAIN_VECTORS)
+  if (set == setAvx2) return waybill_low_bit_rows_avx2;
+  if (set == setAvx512) return waybill_low_bit_rows_avx512;
+#endif
+  return waybill_low_bit_rows_baseline;
+}
+
+int wb_low_bit_rows(int set, const double *words, const void *weights, const int16_t *directions, void *copy) {
+  const size_t byteLength = waybill_low_bit_room_baseline((size_t)words[0], (size_t)words[3]);
+  void *room = wb_allocate(byteLength);
+  if (!room) return -1;
+  lowBitWriterOf(set)(words, weights, directions, (uint8_t *)copy, (uint8_t *)room);
+  wb_release(room, byteLength);
+  return 0;
+}
+
 struct Summation {
   Handle *handle;
   const float *from;

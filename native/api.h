@@ -32,5 +32,9 @@ WB_API void wb_prefetch(int descriptor, const double *regions, size_t count);
 // Drops the file's clean pages from the page cache: for cold measurements. 0 or an errno; ENOTSUP off Linux.
 WB_API int wb_evict(int descriptor);
 
+// Makes rows of a low-bit copy from stored weights (native/low-bit-writer.h says which words); several calls may write
+// different rows at once. `set` is one that `wb_instruction_sets` has. 0, or -1 without memory.
+WB_API int wb_low_bit_rows(int set, const double *words, const void *weights, const int16_t *directions, void *copy);
+
 // Reads `count` floats with all threads: the read ceiling of the benchmarks. `count` is a multiple of 65,536.
 WB_API double wb_sum(void *handle, const float *from, size_t count);

@@ -33,6 +33,8 @@ struct Job {
   void *barrier;
 };
 
+typedef void (*LowBitRows)(const double *words, const void *weights, const int16_t *directions, uint8_t *copy,
+                           uint8_t *room);
 typedef void (*RunJob)(const Job *job, int thread, float *scratch);
 
 // One per compiled instruction-set unit; each is the only symbol that its object file gives away.
@@ -43,4 +45,11 @@ void waybill_run_avx512(const Job *job, int thread, float *scratch);
 void waybill_sum_baseline(const float *from, size_t count, float *sum);
 void waybill_sum_avx2(const float *from, size_t count, float *sum);
 void waybill_sum_avx512(const float *from, size_t count, float *sum);
+void waybill_low_bit_rows_baseline(const double *words, const void *weights, const int16_t *directions, uint8_t *copy,
+                                   uint8_t *room);
+void waybill_low_bit_rows_avx2(const double *words, const void *weights, const int16_t *directions, uint8_t *copy,
+                               uint8_t *room);
+void waybill_low_bit_rows_avx512(const double *words, const void *weights, const int16_t *directions, uint8_t *copy,
+                                 uint8_t *room);
+size_t waybill_low_bit_room_baseline(size_t inputs, size_t directions);
 }

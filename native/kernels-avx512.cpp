@@ -11,3 +11,7 @@ namespace {
 
 void waybill_run_avx512(const Job *job, int thread, float *scratch) { runProgram(job, thread, scratch); }
 void waybill_sum_avx512(const float *from, size_t count, float *sum) { sumFloats(from, count, sum); }
+void waybill_low_bit_rows_avx512(const double *words, const void *weights, const int16_t *directions, uint8_t *copy,
+                              uint8_t *room) {
+  lowBitRows(words, weights, directions, copy, room);
+}

@@ -17,3 +17,8 @@ namespace {
 
 void waybill_run_baseline(const Job *job, int thread, float *scratch) { runProgram(job, thread, scratch); }
 void waybill_sum_baseline(const float *from, size_t count, float *sum) { sumFloats(from, count, sum); }
+void waybill_low_bit_rows_baseline(const double *words, const void *weights, const int16_t *directions, uint8_t *copy,
+                              uint8_t *room) {
+  lowBitRows(words, weights, directions, copy, room);
+}
+size_t waybill_low_bit_room_baseline(size_t inputs, size_t directions) { return lowBitRoomBytes(inputs, directions); }

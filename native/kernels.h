@@ -11,4 +11,5 @@
 #include "kv-cache.h"
 #include "active-set.h"
 #include "low-bit.h"
+#include "low-bit-writer.h"
 #include "run.h"

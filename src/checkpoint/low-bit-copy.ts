@@ -1,3 +1,4 @@
+import type { StoredType } from '../base/stored-type.js';
 import {
   type LowBitFormat,
   lowBitGroup,
@@ -15,6 +16,23 @@ export interface LowBitDirections {
   /** [r, Kp], the padding 0, |element| at most 8191. */
   readonly elements: Int16Array;
 }
+
+/** Rows of a copy that are to be made: neurons `[begin, end)` of N, from their stored weights, [end - begin, K]. */
+export interface LowBitRows {
+  readonly inputs: number; // K
+  readonly format: LowBitFormat;
+  readonly directions: LowBitDirections | null;
+  readonly layout: LowBitLayout;
+  readonly type: StoredType;
+  readonly weights: Uint8Array;
+  readonly begin: number;
+  readonly end: number;
+  /** The whole copy; rows apart from these are left alone. */
+  readonly copy: Uint8Array;
+}
+
+/** Makes rows as `LowBitCopyWriter.add` does, to the byte, off the event loop: several calls may run at once. */
+export type LowBitRowMaker = (rows: LowBitRows) => Promise<void>;
 
 /** Rounds directions, given as r rows of K numbers of about unit length, to what a copy stores. */
 export function roundDirections(rows: readonly Float64Array[], inputs: number): LowBitDirections {
@@ -43,6 +61,8 @@ export class LowBitCopyWriter {
   readonly #records: Float32Array;
   readonly #residual: Float64Array; // E, then E'
   readonly #along: Float64Array; // [r]
+  readonly #basis: readonly Float64Array[]; // the elements of each direction, [r] times [K]
+  readonly #inside: Float64Array; // [K]
   readonly #unit: number;
   /** An upper bound of the Frobenius norm of V. */
   readonly #basisNorm: number;
@@ -62,6 +82,11 @@ export class LowBitCopyWriter {
     this.#quantiser = new RowQuantiser(inputs, format);
     this.#residual = new Float64Array(inputs);
     this.#along = new Float64Array(count);
+    this.#inside = new Float64Array(inputs);
+    const padded = paddedInputs(inputs);
+    this.#basis = Array.from({ length: count }, (_, j) =>
+      Float64Array.from(directions!.elements.subarray(j * padded, j * padded + inputs)),
+    );
     this.#unit = directions === null ? 1 : 2 ** -directions.exponent;
     let squares = 0;
     for (const element of directions?.elements ?? []) squares += element * element;
@@ -92,7 +117,7 @@ export class LowBitCopyWriter {
     this.#records[at + 1] = roundedUp(Math.sqrt(squares) * inflation);
     const whole = Math.sqrt(missed) * inflation;
     if (this.#directions === null) this.#records[at + 2] = roundedUp(whole);
-    else this.#storeComponents(neuron, whole, this.#directions);
+    else this.#storeComponents(neuron, whole, this.#directions.count);
   }
 
   #storeCodes(neuron: number, codes: Int8Array, groupScales: Uint8Array): void {
@@ -117,16 +142,13 @@ export class LowBitCopyWriter {
   }
 
   /** A = E Vᵀ in 8 bits; what its rounding leaves stays in E' = E - A V and in E' Vᵀ, whatever V is. */
-  #storeComponents(neuron: number, whole: number, { count, elements }: LowBitDirections): void {
+  #storeComponents(neuron: number, whole: number, count: number): void {
     const { inputs, layout, bytes } = this;
-    const padded = paddedInputs(inputs);
     const residual = this.#residual;
     const along = this.#along;
+    this.#project(along);
     let largest = 0;
-    for (let j = 0; j < count; j += 1) {
-      along[j] = this.#project(elements, j * padded);
-      largest = Math.max(largest, Math.abs(along[j]!));
-    }
+    for (let j = 0; j < count; j += 1) largest = Math.max(largest, Math.abs(along[j]!));
     const scale = roundedUp(largest / 127);
     const stored = new Int8Array(bytes.buffer, layout.components.byteOffset + neuron * count, count);
     let squares = 0;
@@ -136,16 +158,21 @@ export class LowBitCopyWriter {
       squares += code * code;
     }
     const step = scale * this.#unit;
+    const inside = this.#inside.fill(0); // whole numbers below 2^31
+    for (let j = 0; j < count; j += 1) {
+      const code = stored[j]!;
+      const direction = this.#basis[j]!;
+      for (let i = 0; i < inputs; i += 1) inside[i]! += code * direction[i]!;
+    }
     let missed = 0;
     for (let i = 0; i < inputs; i += 1) {
-      let inside = 0;
-      for (let j = 0; j < count; j += 1) inside += stored[j]! * elements[j * padded + i]!;
-      const rest = residual[i]! - step * inside;
+      const rest = residual[i]! - step * inside[i]!;
       residual[i] = rest;
       missed += rest * rest;
     }
+    this.#project(along);
     let tails = 0;
-    for (let j = 0; j < count; j += 1) tails += this.#project(elements, j * padded) ** 2;
+    for (const tail of along) tails += tail * tail;
     const inflation = 1 + (inputs + 4) * 2 ** -52;
     // E' carries the rounding of E, which is relative to E and not to it.
     const outside = Math.sqrt(missed) * inflation + whole * 2 ** -50;
@@ -158,10 +185,28 @@ export class LowBitCopyWriter {
     this.#records[at + 5] = roundedUp(Math.sqrt(squares) * scale * inflation);
   }
 
-  /** E . V[j], in binary64. */
-  #project(elements: Int16Array, begin: number): number {
-    let sum = 0;
-    for (let i = 0; i < this.inputs; i += 1) sum += this.#residual[i]! * elements[begin + i]!;
-    return sum * this.#unit;
+  /** E . V[j] of every direction, in binary64 and in the order of inputs; four at once hide the latency of additions. */
+  #project(along: Float64Array): void {
+    const residual = this.#residual;
+    for (let j = 0; j < along.length; j += 4) {
+      const [a, b, c, d] = this.#basis.slice(j, j + 4) as [
+        Float64Array,
+        Float64Array,
+        Float64Array,
+        Float64Array,
+      ];
+      let [p, q, r, s] = [0, 0, 0, 0];
+      for (let i = 0; i < this.inputs; i += 1) {
+        const rest = residual[i]!;
+        p += rest * a[i]!;
+        q += rest * b[i]!;
+        r += rest * c[i]!;
+        s += rest * d[i]!;
+      }
+      along[j] = p * this.#unit;
+      along[j + 1] = q * this.#unit;
+      along[j + 2] = r * this.#unit;
+      along[j + 3] = s * this.#unit;
+    }
   }
 }

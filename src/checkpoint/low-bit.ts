@@ -87,6 +87,7 @@ export class RowQuantiser {
     this.scale = roundedUp(largest / most / (groups ? 255 : 1));
     if (largest === 0) {
       this.codes.fill(0);
+      this.groupScales.fill(1);
       return this;
     }
     if (!groups) {

@@ -8,7 +8,6 @@ import type { PreparedModel } from '../checkpoint/prepared-model.js';
 import { principalDirections } from '../checkpoint/principal-directions.js';
 import { type CertificateCount, CertificateCounter } from '../generate/certificate-counter.js';
 import { InputSampler } from '../generate/input-sampler.js';
-import type { scoreTokens } from '../generate/score.js';
 import type { Session } from '../generate/session.js';
 import { plainTable } from './plain-table.js';
 
@@ -60,7 +59,7 @@ export async function profileCertificates(
   session: Session,
   ids: readonly number[],
   request: CertificateRequest,
-  score: (part: readonly number[]) => ReturnType<typeof scoreTokens>,
+  feed: (part: readonly number[]) => Promise<void>,
   options: LowBitOptions,
 ): Promise<CertificateProfile> {
   const { prepared } = session.plan;
@@ -68,7 +67,7 @@ export async function profileCertificates(
   const plans = await plansOf(prepared, request, async () => {
     const sampler = new InputSampler(sampled);
     session.observer = sampler.observer;
-    await score(ids.slice(0, sampled));
+    await feed(ids.slice(0, sampled));
     return sampler.samples();
   });
   const models: LowBitModel[] = [];
@@ -79,7 +78,7 @@ export async function profileCertificates(
     }
     const counter = new CertificateCounter(session.backend, models, (id) => session.source.vector(id));
     session.observer = counter.observer;
-    await score(ids.slice(sampled));
+    await feed(ids.slice(sampled));
     const counts = counter.counts();
     const chosen = cheapest(counts);
     const choices = new Map<string, LowBitChoice>();

@@ -1,4 +1,5 @@
 import { Command } from '@commander-js/extra-typings';
+import { nativeLowBitRows } from '../backend/cpu/low-bit-rows.js';
 import { formatByteSize } from '../base/byte-size.js';
 import { resolveModel } from '../checkpoint/hub.js';
 import { lowBitPlan, openLowBit } from '../checkpoint/low-bit-model.js';
@@ -46,6 +47,7 @@ export function prepareCommand() {
             : await openLowBit(prepared, await lowBitPlan(prepared, given.lowBit), {
                 verify: given.verify,
                 signal,
+                makeRows: nativeLowBitRows(),
                 onProgress: (done, total) => progress.bytes('preparing low-bit copies', done, total),
                 onWait: waiting,
               });

@@ -1,7 +1,8 @@
 import { type ActivationProfile, profileDigest, profileText } from '../acquire/activation-profile.js';
+import { nativeLowBitRows } from '../backend/cpu/low-bit-rows.js';
 import { writeFileAtomic } from '../base/atomic-file.js';
 import { ActivationCounter } from '../generate/activation-counter.js';
-import { scoreTokens } from '../generate/score.js';
+import { feedText } from '../generate/feed-text.js';
 import { openModel } from '../generate/session.js';
 import {
   certificateRequest,
@@ -41,12 +42,12 @@ export function profileCommand() {
         session.observer = counter.observer;
         if (session.tokenizer === null) throw session.tokenizerProblem!;
         const ids = session.tokenizer.encode(text, { addSpecialTokens: false });
-        const scoring = (label: string) => ({
+        const feeding = (label: string) => ({
           prefixId: prepared.description.config.bosTokenId,
           signal,
           onProgress: (done: number, total: number) => progress.items(label, done, total),
         });
-        await scoreTokens(session, ids, scoring('profiling'));
+        await feedText(session, ids, feeding('profiling'));
         progress.stop();
         const profile = counter.profile(prepared.sourceDigest);
         await writeFileAtomic(given.output, profileText(profile));
@@ -58,9 +59,10 @@ export function profileCommand() {
                 session,
                 ids,
                 certificates,
-                (part) => scoreTokens(session, part, scoring('certifying')),
+                (part) => feedText(session, part, feeding('certifying')),
                 {
                   signal,
+                  makeRows: nativeLowBitRows(),
                   onProgress: (done, total) => progress.bytes('preparing low-bit copies', done, total),
                 },
               );

@@ -1,8 +1,9 @@
 import { setImmediate as eventLoopTurn } from 'node:timers/promises';
 import { exp64, log64 } from '../base/binary64.js';
-import { InterruptedError, UsageError } from '../base/errors.js';
+import { InterruptedError } from '../base/errors.js';
 import type { Engine } from './engine.js';
 import { forward } from './forward.js';
+import { cutWindows } from './text-windows.js';
 
 /** Teacher-forced score of a text. */
 export interface Score {
@@ -39,12 +40,6 @@ export async function scoreTokens(
 ): Promise<Score> {
   const windows = cutWindows(tokenIds, engine.capacity, options.prefixId);
   const total = windows.reduce((sum, window) => sum + window.length - 1, 0);
-  if (total < 1) {
-    throw new UsageError(
-      'text-too-short',
-      `Cannot score a text of ${tokenIds.length} tokens: want at least 2`,
-    );
-  }
   const logProbabilities: number[] = [];
   const logitsDigests: string[] = [];
   const endTurn = engine.turn.take('score');
@@ -90,17 +85,6 @@ export async function scoreTokens(
     perplexity: exp64(mean),
     windows: windows.length,
   };
-}
-
-/** Windows of at most `capacity` fed tokens and one more that is only predicted. */
-function cutWindows(tokenIds: readonly number[], capacity: number, prefixId: number | null): number[][] {
-  const prefix = prefixId === null ? [] : [prefixId];
-  const step = capacity + 1 - prefix.length;
-  const windows: number[][] = [];
-  for (let begin = 0; begin < tokenIds.length; begin += step) {
-    windows.push([...prefix, ...tokenIds.slice(begin, begin + step)]);
-  }
-  return windows.filter((window) => window.length > 1);
 }
 
 function logProbability(logits: Float32Array, tokenId: number): number {

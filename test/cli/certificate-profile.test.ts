@@ -9,7 +9,7 @@ import {
   certificateTotals,
   profileCertificates,
 } from '../../src/cli/certificate-profile.js';
-import { scoreTokens } from '../../src/generate/score.js';
+import { feedText } from '../../src/generate/feed-text.js';
 import { openModel } from '../../src/generate/session.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'waybill-certify-'));
@@ -50,7 +50,7 @@ describe('profile --certify', () => {
         session,
         session.encode(text),
         request,
-        (part) => scoreTokens(session, part, { prefixId: null }),
+        (part) => feedText(session, part, { prefixId: null }),
         {},
       );
       const { layers } = prepared.description.config;

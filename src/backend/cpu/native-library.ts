@@ -17,6 +17,13 @@ export interface NativeLibrary {
   transfer(handle: bigint, regions: Float64Array, count: number, failure: Float64Array): Promise<number>;
   prefetch(descriptor: number, regions: Float64Array, count: number): void;
   evict(descriptor: number): number;
+  lowBitRows(
+    instructionSet: number,
+    words: Float64Array,
+    weights: Uint8Array,
+    directions: Int16Array | null,
+    copy: Uint8Array,
+  ): Promise<number>;
   sum(handle: bigint, address: number, count: number): Promise<number>;
 }
 
@@ -41,6 +48,7 @@ export function loadNativeLibrary(path: string): NativeLibrary {
   const transfer = library.func('wb_transfer', 'int', ['void *', 'void *', 'size_t', 'void *']);
   const prefetch = library.func('wb_prefetch', 'void', ['int', 'void *', 'size_t']);
   const evict = library.func('wb_evict', 'int', ['int']);
+  const lowBitRows = library.func('wb_low_bit_rows', 'int', ['int', 'void *', 'void *', 'void *', 'void *']);
   const sum = library.func('wb_sum', 'double', ['void *', 'uintptr_t', 'size_t']);
 
   return {
@@ -57,6 +65,8 @@ export function loadNativeLibrary(path: string): NativeLibrary {
       asynchronous(transfer, [handle, regions, count, failure]).then(Number),
     prefetch: (descriptor, regions, count) => prefetch(descriptor, regions, count),
     evict: (descriptor) => evict(descriptor),
+    lowBitRows: (set, words, weights, directions, copy) =>
+      asynchronous(lowBitRows, [set, words, weights, directions, copy]).then(Number),
     sum: (handle, address, count) => asynchronous(sum, [handle, address, count]).then(Number),
   };
 }

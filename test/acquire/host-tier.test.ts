@@ -1,9 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type ActivationProfile, makeProfile } from '../../src/acquire/activation-profile.js';
 import type { PolicyName } from '../../src/acquire/policy.js';
-import type { Backend } from '../../src/backend/backend.js';
 import type { PreparedModel } from '../../src/checkpoint/prepared-model.js';
-import { spanOf } from '../../src/memory/buffers.js';
+import { withHostTier } from './support/host-tier-oracle.js';
 import { describe as describeModel, gatedConfig, optConfig } from './support/opt-shape.js';
 import { writePrepared } from './support/prepared-file.js';
 import { openOracle, openSession, plan } from './support/session.js';
@@ -36,36 +35,6 @@ function recordedProfile({ description }: PreparedModel): ActivationProfile {
       repeats: 100,
     })),
   );
-}
-
-/** The oracle with host memory that its ops can read: what a device offers, in one address space. */
-async function withHostTier(): Promise<Backend & { mirrored: number }> {
-  const oracle = await openOracle();
-  const backend = Object.assign(Object.create(oracle) as Backend, {
-    mirrored: 0,
-    hostTier: {
-      directRows: 4,
-      mirror: async (file, position, request) => {
-        const buffer = oracle.allocate(request);
-        await oracle.transfer([{ file, position, target: spanOf(buffer) }]);
-        backend.mirrored += request.byteLength;
-        return buffer;
-      },
-    } satisfies NonNullable<Backend['hostTier']>,
-  });
-  for (const name of [
-    'allocate',
-    'release',
-    'submit',
-    'write',
-    'read',
-    'transfer',
-    'prefetch',
-    'close',
-  ] as const) {
-    Object.assign(backend, { [name]: (oracle[name] as (...values: unknown[]) => unknown).bind(oracle) });
-  }
-  return backend;
 }
 
 describe.each([

@@ -8,6 +8,7 @@ import { driverVersion, loadDriver, versionText } from '../../src/backend/cuda/d
 import { kernelSourceDigest, readKernelUnits } from '../../src/backend/cuda/kernel-sources.js';
 import { openCuda } from '../../src/backend/cuda/open-cuda.js';
 import { SetupError } from '../../src/base/errors.js';
+import { syntheticShapes } from '../../src/checkpoint/synthetic-opt.js';
 import { describeBackendContract } from '../backend/contract.js';
 import { cudaContractGroups } from '../backend/cuda-support.js';
 import { benchKernels, type KernelTime } from './bench-kernels.js';
@@ -18,6 +19,8 @@ import { checkFaults, failingKernel } from './faults.js';
 import { runDeclared, type TestCounts } from './mini-runner.js';
 import { checkNativeModel, checkNativeProducts } from './native.js';
 import { checkParity, fittingPrompts, type ParityReport } from './parity.js';
+import { benchRetention } from './retention-bench.js';
+import { checkRetention } from './retention-counts.js';
 import { sanitizeCases } from './sanitize.js';
 import { benchShape, type ShapeReport } from './shape-bench.js';
 import { shapeNames } from './shape-model.js';
@@ -25,14 +28,15 @@ import { benchVariants, type VariantTime } from './variant-bench.js';
 
 /**
  * The CUDA tests, without npm: `node build/cuda-tests/test/cuda/main.js [--only PARTS] [--report FILE]`, where PARTS are some
- * of contract, parity, numerics, faults, sanitize, bench, variants, shape, native, counters, separated by commas.
+ * of contract, parity, retention, numerics, faults, sanitize, bench, variants, shape, rows, native, counters, separated by commas.
  * Says plainly that it did not run where there is no GPU.
  */
 const models = ['models/opt-books-target', 'models/opt-books-draft', 'models/reglu-books'];
 const { values } = parseArgs({
   options: {
-    only: { type: 'string', default: 'contract,parity,numerics,faults,bench' },
+    only: { type: 'string', default: 'contract,parity,retention,numerics,faults,bench' },
     report: { type: 'string' },
+    groups: { type: 'string', default: '' }, // of the contract: what their names begin with
     tokens: { type: 'string', default: '16' },
     quiet: { type: 'boolean', default: false },
     models: { type: 'string', default: models.join(',') },
@@ -46,6 +50,8 @@ const { values } = parseArgs({
     rounds: { type: 'string', default: '4' },
     rivals: { type: 'string' },
     python: { type: 'string', default: 'python3' },
+    // Of the part "rows": exponents of Zipf's law with shares of the position, as in "0.5/0.55,1.5/0.55".
+    usages: { type: 'string', default: '' },
   },
 });
 const parts = new Set(values.only.split(','));
@@ -73,7 +79,34 @@ const alone = new Map([
   ['sanitize', () => sanitizeCases(log)],
   ['failing-kernel', failingKernel],
   ['counters', countLaunches],
+  ['rows', benchRows],
 ]);
+
+/** Ways for rows to come; several usages of neurons, the stated one first. */
+async function benchRows(): Promise<void> {
+  const usual = { exponent: 1, positionShare: 0.55 };
+  const swept = values.usages.split(',').filter(Boolean);
+  const found = await benchRetention(
+    {
+      shape: syntheticShapes[`opt-${values.shapes}`]!,
+      budgetBytes: 4800 * 1024 * 1024,
+      promptTokens: 512,
+      tokens: Number(values.tokens),
+      rounds: Number(values.rounds),
+      usages: [usual, ...swept.map((one) => usageOf(one))],
+    },
+    log,
+  );
+  for (const message of found.failures) counts.failures.push({ name: 'rows', message });
+  if (values.report !== undefined)
+    await writeFile(values.report, `${JSON.stringify(found.times, null, 2)}\n`);
+  if (counts.failures.length > 0) process.exitCode = 1;
+}
+
+function usageOf(text: string): { exponent: number; positionShare: number } {
+  const [exponent, positionShare] = text.split('/').map(Number);
+  return { exponent: exponent!, positionShare: positionShare! };
+}
 
 /** For `ncu --launch-skip S --launch-count N`, which then sees one decode pass of `--arms NAME`. */
 async function countLaunches(): Promise<void> {
@@ -100,7 +133,7 @@ async function everything(): Promise<void> {
     describeBackendContract(
       'cuda',
       (threads) => openCuda({ graphs: threads % 2 === 1 }),
-      cudaContractGroups(),
+      cudaContractGroups().filter(({ name }) => name.startsWith(values.groups)),
     );
     await runDeclared(counts, log);
   }
@@ -147,6 +180,11 @@ async function everything(): Promise<void> {
         counts,
         log,
       );
+    }
+  }
+  if (parts.has('retention')) {
+    for (const model of values.models.split(',')) {
+      await checkRetention(model, await fittingPrompts(model, prompts, 12), 12, counts, log);
     }
   }
   if (parts.has('numerics')) {

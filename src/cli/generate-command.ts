@@ -1,39 +1,20 @@
-import { Command } from '@commander-js/extra-typings';
 import { UsageError } from '../base/errors.js';
 import { generateOptions } from '../generate/options.js';
 import { flags } from './flags.js';
 import { checkOutputs } from './output-files.js';
 import { Progress } from './progress.js';
 import { readPrompts } from './prompt-input.js';
+import { sessionCommand } from './session-command.js';
 import { openTerminal } from './terminal.js';
 import { checkReceiptFlags } from './write-run-receipt.js';
 
 function command() {
-  return new Command('generate')
-    .addOption(flags.model())
-    .addOption(flags.revision())
-    .addOption(flags.prepared())
+  return sessionCommand('generate')
+    .optionsGroup('Prompts and sampling:')
     .addOption(flags.prompt())
     .addOption(flags.promptFile())
     .addOption(flags.prompts())
     .addOption(flags.promptIds())
-    .addOption(flags.budget())
-    .addOption(flags.policy())
-    .addOption(flags.retain())
-    .addOption(flags.profile())
-    .addOption(flags.forecast())
-    .addOption(flags.guesser())
-    .addOption(flags.lowBit())
-    .addOption(flags.streamLayout())
-    .addOption(flags.backend())
-    .addOption(flags.kernels())
-    .addOption(flags.numerics())
-    .addOption(flags.threads())
-    .addOption(flags.device())
-    .addOption(flags.hostBudget())
-    .addOption(flags.kv())
-    .addOption(flags.ctxSize())
-    .addOption(flags.prefillChunk())
     .addOption(flags.maxNewTokens())
     .addOption(flags.temperature())
     .addOption(flags.topK())
@@ -42,15 +23,14 @@ function command() {
     .addOption(flags.seed())
     .addOption(flags.stop())
     .addOption(flags.ignoreEos())
+    .optionsGroup('Evidence:')
     .addOption(flags.restoreCheck())
     .addOption(flags.receipt())
     .addOption(flags.sign())
     .addOption(flags.includeContent())
     .addOption(flags.logits())
     .addOption(flags.trace())
-    .addOption(flags.traceOps())
-    .addOption(flags.json())
-    .addOption(flags.quiet());
+    .addOption(flags.traceOps());
 }
 
 export type GenerateFlags = ReturnType<ReturnType<typeof command>['opts']>;

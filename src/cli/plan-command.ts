@@ -1,44 +1,21 @@
-import { Command } from '@commander-js/extra-typings';
 import { comparePolicies, type PricedPolicy } from '../acquire/compare.js';
 import type { Placement, WeightPath } from '../acquire/placement.js';
 import { formatByteSize } from '../base/byte-size.js';
 import { measureLink } from '../generate/link-rates.js';
 import { closePlan, planSession, type SessionPlan } from '../generate/session.js';
 import { runtimeAllowanceBytes } from '../memory/runtime-allowance.js';
-import { flags } from './flags.js';
 import { plainTable } from './plain-table.js';
 import { policyTable } from './policy-table.js';
 import { Progress } from './progress.js';
+import { sessionCommand } from './session-command.js';
 import { sessionHooks, sessionOptionsOf } from './session-flags.js';
 import { interruption } from './signals.js';
 import { openTerminal } from './terminal.js';
 
 /** `waybill plan`: what would lie where, and what each token would move, before any weight is loaded. */
 export function planCommand() {
-  return new Command('plan')
-    .addOption(flags.model())
-    .addOption(flags.revision())
-    .addOption(flags.prepared())
-    .addOption(flags.budget())
-    .addOption(flags.policy())
-    .addOption(flags.retain())
-    .addOption(flags.profile())
-    .addOption(flags.forecast())
-    .addOption(flags.guesser())
-    .addOption(flags.lowBit())
-    .addOption(flags.streamLayout())
-    .addOption(flags.backend())
-    .addOption(flags.kernels())
-    .addOption(flags.numerics())
-    .addOption(flags.threads())
-    .addOption(flags.device())
-    .addOption(flags.hostBudget())
-    .addOption(flags.kv())
-    .addOption(flags.ctxSize())
-    .addOption(flags.prefillChunk())
+  return sessionCommand('plan')
     .option('--compare', 'price every policy under the same budget')
-    .addOption(flags.json())
-    .addOption(flags.quiet())
     .action(async (given) => {
       const terminal = openTerminal(given);
       const progress = new Progress(terminal);

@@ -155,6 +155,7 @@ describe('score', () => {
       logProbabilities: number[];
       perplexity: number;
       digests: { logits: string[] };
+      backendChoice: unknown;
     };
     const score = (...flags: string[]) =>
       waybillJson<ScoreJson>(['score', '-m', draft, '--text', at('text.txt'), ...flags]);
@@ -167,7 +168,16 @@ describe('score', () => {
       ['--policy', 'packets', '--prefill-chunk', '3', '--budget', '5MB'],
       ['--kernels', 'wasm'],
     ])
-      expect(await score(...flags)).toEqual({ ...whole, policy: expect.any(String) });
+      expect(await score(...flags)).toEqual({
+        ...whole,
+        policy: expect.any(String),
+        backend: expect.objectContaining({ name: 'cpu' }),
+        backendChoice: flags.includes('--kernels') ? null : whole.backendChoice,
+      });
+    expect(whole.backendChoice).toMatchObject({
+      backend: 'cpu',
+      reason: expect.stringMatching(/^Cannot open CUDA: /),
+    });
     const text = await waybill(['score', '-m', draft, '--text', at('text.txt'), '-q']);
     expect(text).toMatchObject({ code: 0, stderr: '' });
     expect(text.stdout).toContain(`perplexity ${whole.perplexity.toFixed(3)}`);

@@ -36,11 +36,11 @@ test.each([
   '%s, %s: prompts in native numerics, new tokens in portable ones, chunks of %d',
   async (name, policy, prefillChunk) => {
     const model = models[name]!;
-    const sized = await planSession({ model, policy, prefillChunk });
+    const sized = await planSession({ model, backend: 'cpu', policy, prefillChunk });
     const budgetBytes = policy === 'resident-sparse' ? Infinity : sized.placement.minimumBytes;
     await sized.backend.close();
     await sized.prepared.close();
-    const plan = await planSession({ model, policy, prefillChunk, budgetBytes });
+    const plan = await planSession({ model, backend: 'cpu', policy, prefillChunk, budgetBytes });
     const seen: Op[] = [];
     const session = await openSession({ ...plan, backend: claimingNative(plan.backend, seen) });
     try {

@@ -7,7 +7,12 @@ import type { PlacementRequest } from '../../src/acquire/plan.js';
 import { exactPolicyNames } from '../../src/acquire/policies.js';
 import { isRowPath, type PolicyName } from '../../src/acquire/policy.js';
 import type { Backend } from '../../src/backend/backend.js';
+import { nativeStatus } from '../../src/backend/cpu/native-status.js';
+import { openBackend } from '../../src/backend/open.js';
 import type { StoredType } from '../../src/base/stored-type.js';
+import { type LowBitName, lowBitNames } from '../../src/checkpoint/low-bit.js';
+import { openLowBit } from '../../src/checkpoint/low-bit-model.js';
+import { uniformLowBit } from '../../src/checkpoint/low-bit-plan.js';
 import type { ModelDescription } from '../../src/checkpoint/model-description.js';
 import type { PreparedModel } from '../../src/checkpoint/prepared-model.js';
 import { holdCauses } from '../../src/memory/causes.js';
@@ -17,12 +22,20 @@ import { seededRandom } from './support/random.js';
 import { openOracle, openSession, plan, type ScriptPass, traceSums } from './support/session.js';
 
 const maxRows = 4;
-let backend: Backend;
+type BackendName = 'oracle' | 'native' | 'wasm';
+/** Where there are no native kernels, the oracle stands in for them. */
+const backends = new Map<BackendName, Backend>();
 beforeAll(async () => {
-  backend = await openOracle();
+  const oracle = await openOracle();
+  backends.set('oracle', oracle);
+  const { available, reason } = nativeStatus();
+  if (!available) console.warn(`Not run on native kernels: ${reason}`);
+  const cpu = (kernels: 'native' | 'wasm') => openBackend({ name: 'cpu', threads: 2, kernels });
+  backends.set('native', available ? await cpu('native') : oracle);
+  backends.set('wasm', await cpu('wasm'));
 });
 afterAll(async () => {
-  await backend.close();
+  for (const backend of new Set(backends.values())) await backend.close();
 });
 
 const activities = ['none', 'one', 'few', 'half', 'all'] as const;
@@ -56,6 +69,10 @@ interface Case {
   readonly hiddenSize: number;
   readonly ffnSize: number;
   readonly vocabSize: number;
+  readonly layers: number;
+  /** The reference is the oracle's. */
+  readonly on: BackendName;
+  readonly lowBit: LowBitName;
   readonly activity: Activity;
   readonly seed: number;
   readonly policy: PolicyName;
@@ -73,6 +90,9 @@ const cases: fc.Arbitrary<Case> = fc.record({
   hiddenSize: fc.constantFrom(8, 20, 132),
   ffnSize: fc.constantFrom(60, 128, 300, 420),
   vocabSize: fc.constantFrom(17, 90),
+  layers: fc.integer({ min: 1, max: 5 }),
+  on: fc.constantFrom<BackendName>('oracle', 'native', 'wasm'),
+  lowBit: fc.constantFrom(...lowBitNames),
   activity: fc.constantFrom(...activities),
   seed: fc.integer({ min: 0, max: 2 ** 31 }),
   policy: fc.constantFrom(...exactPolicyNames),
@@ -82,8 +102,8 @@ const cases: fc.Arbitrary<Case> = fc.record({
   forecast: fc.constantFrom<ForecastTiming>('early', 'late'),
 });
 
-function descriptionOf({ gated, type, hiddenSize, ffnSize, vocabSize }: Case): ModelDescription {
-  const shape = { hiddenSize, ffnSize, layers: 2, heads: 2, vocabSize, maxPositions: 20 };
+function descriptionOf({ gated, type, hiddenSize, ffnSize, vocabSize, layers }: Case): ModelDescription {
+  const shape = { hiddenSize, ffnSize, layers, heads: 2, vocabSize, maxPositions: 20 };
   return describe(gated ? gatedConfig(shape) : optConfig(shape), type);
 }
 
@@ -113,7 +133,8 @@ interface Outcome {
 
 /** The reference: everything resident, every row read; counts activity by itself. */
 async function reference(prepared: PreparedModel, passes: readonly ScriptPass[]): Promise<Outcome> {
-  const session = await openSession(backend, prepared, plan(prepared, 'resident', maxRows));
+  const oracle = backends.get('oracle')!;
+  const session = await openSession(oracle, prepared, plan(prepared, 'resident', maxRows));
   const activeByPass: number[] = [];
   const extentRowsByPass: number[] = [];
   const activeFirstByPass: number[] = [];
@@ -157,7 +178,7 @@ async function reference(prepared: PreparedModel, passes: readonly ScriptPass[])
 
 async function check(options: Case): Promise<void> {
   const description = descriptionOf(options);
-  const { activity, seed, policy, room, keepRows, lruRows, forecast } = options;
+  const { activity, seed, policy, room, keepRows, lruRows, forecast, on } = options;
   const states = neuronStates(activity, description.config.ffnSize, seed);
   const prepared = writePrepared(description, seed, states);
   try {
@@ -168,6 +189,7 @@ async function check(options: Case): Promise<void> {
     const extra: Partial<PlacementRequest> = {
       keepRows,
       forecast,
+      lowBit: uniformLowBit(description, (id) => prepared.tensor(id).finite, options.lowBit),
       retain: lruRows === 0 ? { kind: 'hot', profile } : { kind: 'lru', rowsPerMatrix: lruRows },
     };
     const { minimumBytes } = plan(prepared, policy, maxRows, extra);
@@ -176,7 +198,9 @@ async function check(options: Case): Promise<void> {
     const placement = plan(prepared, policy, maxRows, { ...extra, budgetBytes });
     expect(placement.totalBytes).toBeLessThanOrEqual(budgetBytes);
 
-    const session = await openSession(backend, prepared, placement, profile);
+    const lowBit = policy === 'certified' ? await openLowBit(prepared, extra.lowBit!) : undefined;
+    const backend = backends.get(on)!;
+    const session = await openSession(backend, prepared, placement, profile, Infinity, lowBit);
     const { ledger, source } = session;
     expect(ledger.totalHeld).toBe(placement.totalBytes);
     for (const cause of holdCauses) {
@@ -308,7 +332,7 @@ function checkMoves(
 
 group('every policy gives the bytes of the resident model', () => {
   test('over random shapes, activities and budgets', async () => {
-    await fc.assert(fc.asyncProperty(cases, check), { numRuns: 40, seed: 20261130 });
+    await fc.assert(fc.asyncProperty(cases, check), { numRuns: 60, seed: 20261130 });
   });
 
   test.each(exactPolicyNames.flatMap((policy) => activities.map((activity) => [policy, activity] as const)))(
@@ -323,6 +347,9 @@ group('every policy gives the bytes of the resident model', () => {
         keepRows: true,
         lruRows: 40,
         forecast: 'early',
+        layers: 2,
+        on: 'oracle',
+        lowBit: 'int8',
       } as const;
       const rooms = policy.startsWith('resident') ? [0] : [0, { bytes: 1 }, 0.5, 1];
       for (const gated of [false, true]) {

@@ -5,6 +5,8 @@ import type { PlacementRequest } from '../../src/acquire/plan.js';
 import { exactPolicyNames } from '../../src/acquire/policies.js';
 import type { PolicyName } from '../../src/acquire/policy.js';
 import type { Backend } from '../../src/backend/backend.js';
+import { nativeStatus } from '../../src/backend/cpu/native-status.js';
+import { openBackend } from '../../src/backend/open.js';
 import { Pass } from '../../src/backend/pass.js';
 import { logitsDigest } from '../../src/base/digest.js';
 import type { StoredType } from '../../src/base/stored-type.js';
@@ -85,15 +87,24 @@ function directed(description: ModelDescription): LowBitPlan {
   };
 }
 
-let backend: Backend;
+/** The oracle first, then every CPU kernel that opens here. */
+const backends = new Map<string, Backend>();
 beforeAll(async () => {
-  backend = await openOracle();
+  backends.set('oracle', await openOracle());
+  for (const kernels of ['native', 'wasm'] as const) {
+    if (kernels === 'native' && !nativeStatus().available) {
+      console.warn(`Not run on native kernels: ${nativeStatus().reason}`);
+      continue;
+    }
+    backends.set(kernels, await openBackend({ name: 'cpu', threads: 2, kernels }));
+  }
 });
 afterAll(async () => {
-  await backend.close();
+  for (const backend of backends.values()) await backend.close();
 });
 
 async function digests(
+  backend: Backend,
   prepared: PreparedModel,
   kv: 'f16' | 'f32',
   variant: Variant,
@@ -161,14 +172,21 @@ group('every policy gives the digests of the resident model', () => {
       try {
         const seen = new Set<string>();
         for (const kv of ['f16', 'f32'] as const) {
-          const reference = await digests(prepared, kv, { policy: 'resident' }, 0);
+          const reference = await digests(backends.get('oracle')!, prepared, kv, { policy: 'resident' }, 0);
           seen.add(reference.found.join());
-          for (const [variant, causes] of variants(profile, description)) {
-            for (const room of variant.policy === 'resident-sparse' ? [0] : [0, 0.4]) {
-              const { found, causes: moved } = await digests(prepared, kv, variant, room, profile);
-              const name = `${variant.policy} ${variant.forecast ?? variant.retain?.kind ?? ''} kv ${kv} room ${room}`;
-              expect(found, name).toEqual(reference.found);
-              for (const cause of causes) expect(moved, name).toContain(cause);
+          // Budgets take turns over backends and KV types: every pair of them meets each variant.
+          for (const [place, [on, backend]] of [...backends].entries()) {
+            const room = (place + (kv === 'f16' ? 0 : 1)) % 2 === 0 ? 0 : 0.4;
+            const all: [Variant, readonly MoveCause[]][] = [
+              [{ policy: 'resident' }, []],
+              ...variants(profile, description),
+            ];
+            for (const [variant, causes] of all) {
+              const ran = await digests(backend, prepared, kv, variant, room, profile);
+              const detail = variant.forecast ?? variant.retain?.kind ?? variant.lowBit?.name ?? '';
+              const name = `${variant.policy} ${detail} on ${on}, kv ${kv}, room ${room}`;
+              expect(ran.found, name).toEqual(reference.found);
+              for (const cause of causes) expect(ran.causes, name).toContain(cause);
             }
           }
         }

@@ -1,10 +1,10 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { open, readFile, rename, rm, stat } from 'node:fs/promises';
+import { link, open, readFile, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { brotliDecompress } from 'node:zlib';
-import { storageError, syncDirectory } from '../base/atomic-file.js';
-import { InputError, TamperedError } from '../base/errors.js';
+import { storageError, syncDirectory, systemCode } from '../base/atomic-file.js';
+import { InputError, TamperedError, UsageError } from '../base/errors.js';
 import { failureReason } from '../base/failure-reason.js';
 import { archiveStream, type Members, mostArchiveBytes } from './archive-container.js';
 
@@ -18,8 +18,9 @@ export interface WrittenArchive {
 }
 
 /**
- * Writes an archive and, beside it, its digest: both under temporary names first, so that neither is ever half there.
- * @throws SetupError as `storageError`; UsageError as `archiveStream`
+ * Writes an archive and, beside it, its digest: both under temporary names first, so that neither is ever half there. What
+ * is evidence already is never written over.
+ * @throws SetupError as `storageError`; UsageError `file-exists`, and as `archiveStream`
  */
 export async function writeArchiveFile(path: string, members: Members): Promise<WrittenArchive> {
   const target = resolve(path);
@@ -31,6 +32,10 @@ export async function writeArchiveFile(path: string, members: Members): Promise<
   const [zipDraft, digestDraft] = [drafts[0]!, drafts[1]!];
   const hash = createHash('sha256');
   let byteLength = 0;
+  for (const name of [path, digestPath]) {
+    const found = await stat(name).catch(() => null);
+    if (found !== null) throw exists(name);
+  }
   try {
     await writeFlushed(zipDraft, async (write) => {
       for await (const piece of archiveStream(members) as AsyncIterable<Buffer>) {
@@ -43,15 +48,24 @@ export async function writeArchiveFile(path: string, members: Members): Promise<
     await writeFlushed(digestDraft, (write) =>
       write(Buffer.from(`${sha256}  ${basename(target)}\n`, 'utf8')),
     );
-    await rename(zipDraft, target);
-    await rename(digestDraft, `${target}.sha256`);
+    // Unlike a rename, a link never replaces what somebody has put there meanwhile
+    await link(zipDraft, target);
+    await link(digestDraft, `${target}.sha256`).catch(async (error: unknown) => {
+      await rm(target, { force: true });
+      throw error;
+    });
     await syncDirectory(dirname(target));
     return { path, sha256, byteLength, digestPath };
   } catch (error) {
+    if (systemCode(error) === 'EEXIST') throw exists(path);
     throw storageError(error, 'write', path, byteLength);
   } finally {
     for (const draft of drafts) await rm(draft, { force: true }).catch(() => {});
   }
+}
+
+function exists(path: string): UsageError {
+  return new UsageError('file-exists', `Cannot write "${path}": it exists, want a new name`, { path });
 }
 
 async function writeFlushed(

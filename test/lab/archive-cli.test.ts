@@ -62,6 +62,10 @@ describe('waybill lab archive, audit, report, diff, restore', () => {
 
   test('give the exit codes of what they find', async () => {
     expect((await lab('archive', at('runs/slow'), '-o', at('slow.zip'))).code).toBe(0);
+    const before = readFileSync(at('slow.zip'));
+    const again = await lab('archive', at('runs/good'), '-o', at('slow.zip'));
+    expect([again.code, again.stderr]).toEqual([2, expect.stringContaining('[file-exists]')]);
+    expect(readFileSync(at('slow.zip'))).toEqual(before);
     const slow = await lab('audit', at('slow.zip'));
     expect([slow.code, slow.stdout]).toEqual([1, expect.stringContaining('verdict fail')]);
     const diff = await lab('diff', at('good.zip'), at('slow.zip'));

@@ -1,30 +1,51 @@
-// node scripts/make-cuda-report.mjs docs/reports/cuda-h200 [--memcheck TEXT] [--racecheck TEXT] RUN.json...
-// Writes NAME.json and NAME.md from what `npm run test:cuda -- --report RUN.json` left. Needs build/cuda-tests
-// (node scripts/test-cuda.mjs --build-only).
-import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
-import { dirname, resolve } from 'node:path';
-import { parseArgs } from 'node:util';
-import { mergeRuns, reportMarkdown } from '../build/cuda-tests/test/cuda/report.js';
+// node scripts/make-cuda-report.mjs docs/reports/cuda-h200 RESULTS...
+// Writes NAME.json and NAME.md from all that lies in folders of results (or files): what `npm run test:cuda -- --report
+// RUN.json` left, counters of a profiler, what compute-sanitizer said (test/cuda/find-runs.ts). Results of other kernel sources
+// are named and left out. Without results NAME.md is written anew from NAME.json.
+// Needs build/cuda-tests (node scripts/test-cuda.mjs --build-only).
+import { mkdirSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { kernelSourceDigest, readKernelUnits } from '../build/cuda-tests/src/backend/cuda/kernel-sources.js';
+import { findResults } from '../build/cuda-tests/test/cuda/find-runs.js';
+import { mergeRuns, reportMarkdown, reportSchema } from '../build/cuda-tests/test/cuda/report.js';
 
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: { memcheck: { type: 'string' }, racecheck: { type: 'string' } },
-});
-const [name, ...runs] = positionals;
-if (name === undefined || runs.length === 0) {
-  console.error('Cannot make a report: want the name of the report and at least one run');
+const [name, ...places] = process.argv.slice(2);
+if (name === undefined) {
+  console.error('Cannot make a report: want its name, and folders of results');
   process.exit(2);
 }
-const report = mergeRuns(
-  runs.map((path) => JSON.parse(readFileSync(path, 'utf8'))),
-  { memcheck: values.memcheck ?? 'not run', racecheck: values.racecheck ?? 'not run' },
-);
-mkdirSync(dirname(resolve(name)), { recursive: true });
-for (const [path, text] of [
-  [`${name}.json`, `${JSON.stringify(report, null, 1)}\n`],
-  [`${name}.md`, reportMarkdown(report)],
-]) {
+
+function filesOf(place) {
+  if (!statSync(place).isDirectory()) return [place];
+  return readdirSync(place, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name));
+}
+
+function write(path, text) {
   writeFileSync(`${path}.tmp`, text);
   renameSync(`${path}.tmp`, path);
 }
-console.log(`${name}: ${report.counts.passed} passed, ${report.counts.failures.length} failed`);
+
+if (places.length === 0) {
+  const report = reportSchema.parse(JSON.parse(readFileSync(`${name}.json`, 'utf8')));
+  write(`${name}.md`, reportMarkdown(report));
+  process.exit(0);
+}
+const files = places
+  .flatMap(filesOf)
+  .filter((path) => /\.(json|csv|txt)$/.test(path))
+  .sort()
+  .map((path) => ({ path, text: readFileSync(path, 'utf8') }));
+const { runs, counters, sanitizer, leftOut } = findResults(
+  files,
+  kernelSourceDigest(readKernelUnits('native')),
+);
+for (const line of leftOut) console.log(`left out: ${line}`);
+const report = mergeRuns(runs, { memcheck: 'not run', racecheck: 'not run', ...sanitizer }, counters);
+mkdirSync(dirname(resolve(name)), { recursive: true });
+write(`${name}.json`, `${JSON.stringify(report, null, 1)}\n`);
+write(`${name}.md`, reportMarkdown(report));
+console.log(
+  `${name}: ${runs.length} runs, ${report.counts.passed} passed, ${report.counts.failures.length} failed, ${counters.length} kernels counted`,
+);

@@ -20,7 +20,7 @@ const project = {
     outDir: '.',
     noUnusedLocals: false,
   },
-  files: ['../../test/cuda/main.ts', '../../test/cuda/report.ts'],
+  files: ['../../test/cuda/main.ts', '../../test/cuda/report.ts', '../../test/cuda/find-runs.ts'],
   include: [],
 };
 writeFileSync(join(out, 'tsconfig.json'), JSON.stringify(project));

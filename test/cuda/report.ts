@@ -1,4 +1,7 @@
+import { createHash } from 'node:crypto';
 import { z } from 'zod';
+import type { CountedKernel } from './counters.js';
+import { cell, counterTable, shapeTables } from './report-tables.js';
 
 const digest = z.string().regex(/^[0-9a-f]{64}$/);
 const countsSchema = z.object({
@@ -6,8 +9,49 @@ const countsSchema = z.object({
   failures: z.array(z.object({ name: z.string(), message: z.string() })),
 });
 
+const partSchema = z.object({
+  attention: z.number(),
+  projections: z.number(),
+  rows: z.number(),
+  rest: z.number(),
+});
+/** `test/cuda/shape-times.ts` says what each field is. */
+const armSchema = z.looseObject({
+  shape: z.string(),
+  activeShare: z.number(),
+  arm: z.string(),
+  regime: z.string(),
+  plannedBytes: z.number(),
+  prefillMs: z.number(),
+  msPerToken: z.number(),
+  deviceMsPerToken: z.number().nullable(),
+  parts: partSchema.nullable(),
+  partsBy: z.enum(['graph', 'ops']).nullable().optional(),
+  rowsPerToken: z.number(),
+  bytesPerToken: z.number(),
+  plannedBytesPerToken: z.number(),
+});
+export type ReportedArm = z.infer<typeof armSchema>;
+const rivalSchema = z.looseObject({
+  rival: z.string(),
+  msPerToken: z.number(),
+  prefillMs: z.number(),
+  peakDeviceBytes: z.number(),
+});
+const countedSchema = z.strictObject({
+  arm: z.string(),
+  label: z.string(),
+  kernel: z.string(),
+  microseconds: z.number(),
+  dramGigabytesPerSecond: z.number(),
+  dramShare: z.number(),
+  occupancy: z.number(),
+  registers: z.number(),
+  stalls: z.array(z.strictObject({ reason: z.string(), warps: z.number() })),
+});
+
 /** What `npm run test:cuda -- --report FILE` writes; times of kernels and shapes are kept as they come. */
-const runSchema = z.object({
+export const runSchema = z.object({
   parts: z.array(z.string()),
   driver: z.string(),
   kernelSources: digest,
@@ -26,19 +70,8 @@ const runSchema = z.object({
   ),
   shape: z
     .object({
-      arms: z.array(
-        z.looseObject({
-          shape: z.string(),
-          arm: z.string(),
-          regime: z.string(),
-          plannedBytes: z.number(),
-          prefillMs: z.number(),
-          msPerToken: z.number(),
-          deviceMsPerToken: z.number().nullable(),
-          rowsPerToken: z.number(),
-        }),
-      ),
-      rivals: z.array(z.looseObject({})),
+      arms: z.array(armSchema),
+      rivals: z.array(rivalSchema),
       copyGigabytesPerSecond: z.number().nullable(),
     })
     .nullable(),
@@ -56,6 +89,8 @@ export const reportSchema = z.strictObject({
   parity: runSchema.shape.parity,
   times: runSchema.shape.times,
   shape: runSchema.shape.shape,
+  /** Hardware counters of the kernels of one decode pass; absent where no profiler ran. */
+  counters: z.array(countedSchema).optional(),
   /** What compute-sanitizer said, by tool, or why it did not run. */
   sanitizer: z.record(z.string(), z.string()),
 });
@@ -65,6 +100,7 @@ export type CudaReport = z.infer<typeof reportSchema>;
 export function mergeRuns(
   found: readonly unknown[],
   sanitizer: Readonly<Record<string, string>>,
+  counters: readonly CountedKernel[] = [],
 ): CudaReport {
   const runs = found.map((one) => runSchema.parse(one));
   const [first, ...others] = runs;
@@ -92,17 +128,25 @@ export function mergeRuns(
       shapes.length === 0
         ? null
         : {
-            arms: shapes.flatMap(({ arms }) => arms),
+            arms: shapes.flatMap(({ arms }) => arms.map(withOneDigest)),
             rivals: shapes.flatMap(({ rivals }) => rivals),
             copyGigabytesPerSecond: shapes[0]!.copyGigabytesPerSecond,
           },
+    ...(counters.length === 0 ? {} : { counters: z.array(countedSchema).parse(counters) }),
     sanitizer,
   };
 }
 
+/** One digest over those of all tokens: arms are many, and equal ones say no more twice. */
+function withOneDigest({ digests, ...arm }: ReportedArm): ReportedArm {
+  if (!Array.isArray(digests)) return arm;
+  const sha256 = createHash('sha256').update(digests.join('\n')).digest('hex');
+  return { ...arm, logits: { tokens: digests.length, sha256 } };
+}
+
 /** The report for people; a function of the JSON alone. */
 export function reportMarkdown(report: CudaReport): string {
-  const { device, driver, kernelSources, dates, counts, parity, times, shape, sanitizer } = report;
+  const { device, driver, kernelSources, dates, counts, parity, times, shape, counters, sanitizer } = report;
   const lines = [
     `# ${device.name}`,
     '',
@@ -127,18 +171,8 @@ export function reportMarkdown(report: CudaReport): string {
       '|---|---|---|',
       ...parity.map((one) => `| ${one.model} | ${one.compared} | \`${one.digest}\` |`),
     );
-  if (shape !== null)
-    lines.push(
-      '',
-      `## Published shapes${shape.copyGigabytesPerSecond === null ? '' : `, copy engine at ${shape.copyGigabytesPerSecond.toFixed(1)} GB/s`}`,
-      '',
-      '| shape | arm | regime | planned bytes | prefill, ms | a token, ms | on the device, ms | rows a token |',
-      '|---|---|---|---|---|---|---|---|',
-      ...shape.arms.map(
-        (arm) =>
-          `| ${arm.shape} | ${cell(arm.arm)} | ${arm.regime} | ${arm.plannedBytes} | ${arm.prefillMs.toFixed(1)} | ${arm.msPerToken.toFixed(3)} | ${arm.deviceMsPerToken?.toFixed(3) ?? '-'} | ${arm.rowsPerToken.toFixed(0)} |`,
-      ),
-    );
+  if (shape !== null) lines.push('', ...shapeTables(shape.arms, shape.rivals, shape.copyGigabytesPerSecond));
+  if (counters !== undefined) lines.push('', ...counterTable(counters));
   if (times.length > 0)
     lines.push(
       '',
@@ -158,10 +192,6 @@ export function reportMarkdown(report: CudaReport): string {
 export function staleness(report: CudaReport, kernelSources: string): string | null {
   if (report.kernelSources === kernelSources) return null;
   return `it measured kernel sources ${report.kernelSources.slice(0, 16)}, they are ${kernelSources.slice(0, 16)} now: run npm run test:cuda again and make the report anew`;
-}
-
-function cell(text: string): string {
-  return text.replaceAll('|', '\\|').replaceAll('\n', ' ');
 }
 
 export type { Run };

@@ -1,0 +1,78 @@
+import type { CountedKernel } from './counters.js';
+import type { ReportedArm } from './report.js';
+
+interface ReportedRival {
+  readonly rival: string;
+  readonly msPerToken: number;
+  readonly prefillMs: number;
+  readonly peakDeviceBytes: number;
+}
+
+/** Arms of published shapes, what runs beside them, and where a token's time goes. */
+export function shapeTables(
+  arms: readonly ReportedArm[],
+  rivals: readonly ReportedRival[],
+  copyGigabytesPerSecond: number | null,
+): string[] {
+  const rate =
+    copyGigabytesPerSecond === null ? '' : `, copy engine at ${copyGigabytesPerSecond.toFixed(1)} GB/s`;
+  const lines = [
+    `## Published shapes${rate}`,
+    '',
+    '| shape | active, % | arm | regime | planned bytes | prefill, ms | a token, ms | on the device, ms | rows a token | bytes a token | by the plan |',
+    '|---|---|---|---|---|---|---|---|---|---|---|',
+    ...arms.map(
+      (arm) =>
+        `| ${arm.shape} | ${percent(arm)} | ${cell(arm.arm)} | ${arm.regime} | ${arm.plannedBytes} | ${arm.prefillMs.toFixed(1)} | ${arm.msPerToken.toFixed(3)} | ${arm.deviceMsPerToken?.toFixed(3) ?? '-'} | ${arm.rowsPerToken.toFixed(0)} | ${arm.bytesPerToken.toFixed(0)} | ${arm.plannedBytesPerToken.toFixed(0)} |`,
+    ),
+    ...rivals.map(
+      ({ rival, prefillMs, msPerToken, peakDeviceBytes }) =>
+        `| 2.7b | | ${cell(rival)}, at most ${peakDeviceBytes} B on the device | | | ${prefillMs.toFixed(1)} | ${msPerToken.toFixed(3)} | | | | |`,
+    ),
+  ];
+  const split = arms.filter(({ parts }) => parts !== null);
+  if (split.length === 0) return lines;
+  return [
+    ...lines,
+    '',
+    '## A token by part, ms on the device',
+    '',
+    'Rows are second projections, whole or by active rows; norms and stores belong to the products that they are part of. Measured by events:',
+    '"graph" runs all ops of a part as one graph, one part behind another, where a pass is one submission (parts then cannot run into one another,',
+    'and their sum may differ from the pass); "ops" puts events around each run of neighbouring ops of a part as the pass comes, where the host takes',
+    'part in it. Waits for streamed weights are in no part: they and the host are what is left of the time a token.',
+    '',
+    '| shape | active, % | arm | attention | projections | rows | rest | sum | pass | measured by |',
+    '|---|---|---|---|---|---|---|---|---|---|',
+    ...split.map(({ parts, ...arm }) => {
+      const { attention, projections, rows, rest } = parts!;
+      const each = [attention, projections, rows, rest, attention + projections + rows + rest];
+      return `| ${arm.shape} | ${percent(arm)} | ${cell(arm.arm)} | ${each.map((ms) => ms.toFixed(3)).join(' | ')} | ${arm.deviceMsPerToken?.toFixed(3) ?? '-'} | ${arm.partsBy ?? 'graph'} |`;
+    }),
+  ];
+}
+
+/** Kernels of a decode pass as a profiler saw each alone. */
+export function counterTable(counters: readonly CountedKernel[]): string[] {
+  return [
+    '## Hardware counters of a decode pass',
+    '',
+    'One pass of two layers of the 2.7b shape and the head, at 512 positions and 3.4 % of neurons active, each kernel alone behind cold caches (`ncu',
+    '--clock-control none`). Stalls are warps that waited, on average, for each instruction that was issued.',
+    '',
+    '| arm | op | kernel | us | memory read, GB/s | of its peak, % | occupancy, % | registers | stalls |',
+    '|---|---|---|---|---|---|---|---|---|',
+    ...counters.map(
+      (one) =>
+        `| ${one.arm} | ${cell(one.label)} | ${cell(one.kernel)} | ${one.microseconds.toFixed(2)} | ${one.dramGigabytesPerSecond.toFixed(0)} | ${one.dramShare.toFixed(0)} | ${one.occupancy.toFixed(0)} | ${one.registers} | ${one.stalls.map(({ reason, warps }) => `${reason} ${warps.toFixed(1)}`).join(', ')} |`,
+    ),
+  ];
+}
+
+function percent({ activeShare }: Pick<ReportedArm, 'activeShare'>): string {
+  return (100 * activeShare).toFixed(1);
+}
+
+export function cell(text: string): string {
+  return text.replaceAll('|', '\\|').replaceAll('\n', ' ');
+}

@@ -63,6 +63,18 @@ describe('report', () => {
     expect(document.querySelectorAll('figure svg')).toHaveLength(4);
   });
 
+  test('charges what a warm-up took to set up', async () => {
+    const { document } = parseHTML(await rendered('html'));
+    const cells = (label: string): (string | null)[] => {
+      const row = [...document.querySelectorAll('tr')].find(
+        (candidate) => candidate.querySelector('th')?.textContent === label,
+      );
+      return [...(row?.querySelectorAll('td') ?? [])].map(({ textContent }) => textContent);
+    };
+    expect(cells('Setup')).toEqual(['2.500 s', '2.500 s']);
+    expect(cells('Moved while setting up')).toEqual(['3 MiB', '3 MiB']);
+  });
+
   test('is accessible by its structure', async () => {
     const { document } = parseHTML(await rendered('html'));
     expect(document.documentElement.getAttribute('lang')).toBe('en');

@@ -180,20 +180,23 @@ const resources: readonly (readonly [label: string, metric: MetricName])[] = [
   ['Recording, bytes', 'recording-bytes'],
 ];
 
-/** The largest of each resource over the trials that count. */
-export function resourceSection({ part, selection }: JudgedPart): Block[] {
+/** The largest of each resource over all trials that ran: a warm-up sets up for those that count. */
+export function resourceSection({ part }: JudgedPart): Block[] {
+  const trials = part.records.filter((record) => record.kind === 'trial');
   const arms = allArms(part.protocol.protocol).map(({ name }) => name);
   return [
     { kind: 'heading', level: 2, text: 'Resources charged' },
     {
       kind: 'table',
-      caption: 'The most that a trial of each arm took',
+      caption: 'The most that a trial of each arm took, warm-ups too',
       head: ['Resource', ...arms],
       figures: arms.map((_, index) => index + 1),
       rows: resources.map(([label, metric]) => [
         label,
         ...arms.map((arm) => {
-          const known = ascending(armValues(selection, arm, metric).filter((value) => value !== null));
+          const own = trials.filter(({ slot }) => slot.arm === arm);
+          const values = own.map((record) => trialMetric(record, metric));
+          const known = ascending(values.filter((value) => value !== null));
           const most = known.at(-1);
           return most === undefined ? 'unmeasured' : metricText(metric, most);
         }),

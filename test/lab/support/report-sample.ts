@@ -21,7 +21,11 @@ function measuredTrial(slot: Slot, index: number): TrialRecord {
     deviceUsedBytes: null,
   }));
   const endedNs = String(BigInt(trial.times.endedNs) + BigInt((index * 7919) % 9973));
-  return { ...trial, samples, times: { ...trial.times, endedNs } };
+  // Arms are set up in their warm-up
+  const fresh = slot.phase === 'warm-up';
+  const times = { ...trial.times, endedNs, setupNs: fresh ? '2500000000' : null };
+  const setupMoved = fresh ? { 'dense-weights': '3145728' } : null;
+  return { ...trial, fresh, samples, times, bytes: { ...trial.bytes, setupMoved } };
 }
 
 /** An audited archive with a noise floor and a failed attempt that was kept. */

@@ -223,6 +223,6 @@ __device__ __forceinline__ void nativeStages(const NativeStagesParams &) {}
   NATIVE_ROUND(type, E)                                                                                                \
   NATIVE_STAGES(type, E, 128, 256, 2, 4, 4, 8, 64, 4)                                                                  \
   NATIVE_STAGES(type, E, 128, 160, 2, 4, 4, 5, 64, 4)                                                                  \
-  NATIVE_STAGES(type, E, 128, 128, 2, 4, 4, 4, 64, 3)                                                                  \
-  NATIVE_STAGES(type, E, 128, 80, 2, 2, 4, 5, 64, 3)
+  NATIVE_STAGES(type, E, 128, 128, 2, 4, 4, 4, 64, 4)                                                                  \
+  NATIVE_STAGES(type, E, 128, 80, 4, 2, 2, 5, 64, 3)
 NATIVE_STAGES_OF(WEIGHT_NAME, WEIGHT_TYPE)

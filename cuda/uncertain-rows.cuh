@@ -61,6 +61,15 @@ __device__ __forceinline__ int warpSum(int value) {
   return value;
 #endif
 }
+__device__ __forceinline__ u32 warpMaximum(u32 value) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(0xffffffffu, value);
+#else
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) value = max(value, __shfl_xor_sync(0xffffffffu, value, distance));
+  return value;
+#endif
+}
 // Of values below 2^46: in two parts, of which the upper one has the sign.
 __device__ __forceinline__ i64 warpSum(i64 value) {
   return ((i64)warpSum((int)(value >> 20)) << 20) + warpSum((int)(value & 0xfffff));

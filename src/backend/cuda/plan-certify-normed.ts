@@ -134,8 +134,9 @@ interface NormedShape {
   readonly sharedBytes: number;
 }
 
-const normedThreads = 512;
-const warps = normedThreads / 32;
+const warps = 16;
+/** Two more warps add norms. */
+const normedThreads = (warps + 2) * 32;
 /** Units of 16 bytes of codes that a lane takes of a neuron: the kernels' variants, for codes of bytes and of half bytes. */
 const units = { bytes: [5, 10], nibbles: [3, 5] } as const;
 /** Inputs in multiples of which every part of a neuron's codes is a multiple of 16 bytes. */
@@ -165,8 +166,8 @@ function normedShape(
   const fixedBytes =
     blocks * (paddedBlock * 4 + 2 * (blockInputs + 1) * 8 + 2 * 8 + (blockInputs + 8) * 2) +
     (8 + 32) * 8 +
-    normedThreads * 4 +
-    most * (16 + 4 + 4) +
+    warps * 32 * 4 +
+    Math.ceil(most / 2) * 2 * (8 + 16 + 4 + 4) +
     4;
   const blockBytes = type === null ? 0 : blockInputs * storedBytes[type] + 16;
   for (let slots = Math.min(mostSlots, Math.ceil(most / warps)); slots > 0; slots -= 1) {

@@ -20,9 +20,9 @@ export interface NativeTile {
 
 export const nativeTiles: readonly NativeTile[] = [
   { rows: 128, columns: 256, threads: 256, depth: 4, share: 1 },
-  { rows: 128, columns: 160, threads: 256, depth: 4, share: 0.9 },
-  { rows: 128, columns: 128, threads: 256, depth: 3, share: 0.85 },
-  { rows: 128, columns: 80, threads: 128, depth: 3, share: 0.8 },
+  { rows: 128, columns: 160, threads: 256, depth: 4, share: 0.93 },
+  { rows: 128, columns: 128, threads: 256, depth: 4, share: 0.92 },
+  { rows: 128, columns: 80, threads: 256, depth: 3, share: 0.79 },
 ];
 const stageInputs = 64;
 const padding = 8;

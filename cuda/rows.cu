@@ -150,6 +150,57 @@ template <class E> __device__ __forceinline__ void storeKv(const StoreKvParams &
 extern "C" __global__ void store_kv_f32(const StoreKvParams p) { storeKv<F32>(p); }
 extern "C" __global__ void store_kv_f16(const StoreKvParams p) { storeKv<F16>(p); }
 
+struct GreedyParams {
+  i64 width;
+  const float *x; // [rows, width]
+  u32 *out;
+};
+
+struct Choice {
+  float value;
+  u32 id;
+  __device__ __forceinline__ void take(float other, u32 otherId) {
+    if (other > value || (other == value && otherId < id)) {
+      value = other;
+      id = otherId;
+    }
+  }
+};
+
+// A block of threads a row: the lowest id of the largest value, all bits where some value is not finite.
+extern "C" __global__ void __launch_bounds__(1024) greedy(const GreedyParams p) {
+  __shared__ Choice choices[32];
+  enterKernel();
+  const int width = (int)p.width, tid = threadIdx.x, lane = tid % 32;
+  const float *x = p.x + (i64)blockIdx.x * width;
+  Choice best = {__uint_as_float(0xff800000u), 0xffffffffu};
+  bool finite = true;
+  constexpr int batch = 8;
+  for (int first = tid; first < width; first += batch * blockDim.x) {
+    float values[batch];
+#pragma unroll
+    for (int i = 0; i < batch; i++) {
+      const int id = first + i * blockDim.x;
+      values[i] = id < width ? x[id] : best.value;
+    }
+#pragma unroll
+    for (int i = 0; i < batch; i++) {
+      const int id = first + i * blockDim.x;
+      if (id >= width) continue;
+      finite &= (__float_as_uint(values[i]) & 0x7f800000u) != 0x7f800000u;
+      best.take(values[i], id);
+    }
+  }
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    best.take(__shfl_down_sync(0xffffffffu, best.value, distance), __shfl_down_sync(0xffffffffu, best.id, distance));
+  if (lane == 0) choices[tid / 32] = best;
+  finite = __syncthreads_and(finite);
+  if (tid != 0) return;
+  for (int warp = 1; warp < blockDim.x / 32; warp++) best.take(choices[warp].value, choices[warp].id);
+  p.out[blockIdx.x] = finite ? best.id : 0xffffffffu;
+}
+
 struct CompactParams {
   i64 rows;
   i64 width;

@@ -56,6 +56,12 @@ export interface DeviceRates {
   readonly deviceBytesPerSecond: number;
 }
 
+/** Bytes that have come from a device. */
+export interface LandedBytes {
+  /** Copies them out of the page-locked memory that they lie in, which is free then. To be called once. */
+  take(): Uint8Array;
+}
+
 /**
  * Host memory beside a device that ops can read directly, over the link. What is mirrored there once is moved into device
  * buffers by the copy engine, without reading the file again.
@@ -77,6 +83,8 @@ export interface HostTier {
    * memory of its own that is given back. `rowBytes`: of the rows that ops read from the host.
    */
   measureLink?(rowBytes: number): Promise<DeviceRates>;
+  /** As `Backend.read`, for bytes that nobody needs at once: resolves when they have come, before they are copied again. */
+  readLater?(source: Span): Promise<LandedBytes>;
   /** Page-locked bytes that the backend may take for copies, beside what is mirrored. */
   readonly bounceBytes?: number;
   /** Rows (tokens) of a pass up to which ops read a mirrored matrix once; beyond, its rows are better moved first. */

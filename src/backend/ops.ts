@@ -328,6 +328,20 @@ export interface AttentionOp {
   readonly out: Span; // F32 [T, heads, headDim]
 }
 
+/**
+ * out[t] = id of the largest of row t, the lowest one of equals; `noGreedyId` where some value of the row is not finite. Only
+ * backends with `HostTier.readLater` are given it: others have the row where the host can look at it.
+ */
+export interface GreedyOp {
+  readonly kind: 'greedy';
+  readonly rows: number;
+  readonly width: number;
+  readonly x: Span; // F32 [rows, width]
+  readonly out: Span; // U32 [rows]
+}
+
+export const noGreedyId = 0xffff_ffff;
+
 export type Op =
   | GatherOp
   | LinearOp
@@ -346,7 +360,8 @@ export type Op =
   | NormOp
   | RopeOp
   | StoreKvOp
-  | AttentionOp;
+  | AttentionOp
+  | GreedyOp;
 
 export type OpKind = Op['kind'];
 

@@ -47,9 +47,10 @@ export const opcodes: Record<Op['kind'], number> = {
   'round-input': 30,
   certify: 31,
   'quantised-linear': 20,
-  'retain-rows': 40, // these three on devices alone
+  'retain-rows': 40, // these on devices alone
   'held-inputs': 41,
   'held-outputs': 42,
+  greedy: 43,
 };
 
 /** Encodes ops into `[ops, wordsPerOp]` words. */
@@ -170,6 +171,8 @@ function operands(op: Op): number[] {
         op.outStride,
         at(op.bias),
       ];
+    case 'greedy':
+      return [op.rows, op.width, at(op.x), at(op.out)];
     case 'round-input':
       return [op.rows, at(op.x), ...copy(op.copy), ...roundedInput(op.out, op.rows, op.copy)];
     case 'certify':

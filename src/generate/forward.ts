@@ -1,11 +1,12 @@
 import type { PassKind } from '../acquire/weight-source.js';
+import { noGreedyId } from '../backend/ops.js';
 import { Pass } from '../backend/pass.js';
 import { NumericsError } from '../base/errors.js';
-import type { Span } from '../memory/buffers.js';
+import { type Span, subspan } from '../memory/buffers.js';
 import type { ForwardBatch } from '../model/batch.js';
 import { nonFiniteFinder } from '../model/non-finite.js';
 import type { Engine } from './engine.js';
-import { LogitsDigest, type LogitsRow } from './logits-row.js';
+import { LogitsRow } from './logits-row.js';
 import { greedyOfFinite } from './sampler.js';
 
 /**
@@ -52,14 +53,10 @@ async function compute(
       record(engine, batch, pass, logits);
       return [];
     }
-    const bytes = await readBehind(pass, ended, () => backend.read(logits));
+    const landed = await readBehind(pass, ended, () => landing(engine, batch, logits));
     record(engine, batch, pass, logits);
-    ledger.move('logits-readback', bytes.byteLength, batch.logitsRows.length);
-    return batch.logitsRows.map((index, row) => {
-      const logits = rowOf(bytes, row, vocabSize);
-      const greedyId = greedyOfFinite(logits, batch.rows[index]!.position);
-      return { logits, greedyId, digest: new LogitsDigest(logits) };
-    });
+    ledger.move('logits-readback', landed.byteLength, batch.logitsRows.length);
+    return batch.logitsRows.map((index, row) => rowOf(landed, row, batch.rows[index]!.position, vocabSize));
   } catch (error) {
     await pass.flush().catch(() => {}); // the first failure is the one to tell
     await source.reset();
@@ -84,24 +81,70 @@ function record({ source, recorded }: Engine, batch: ForwardBatch, pass: Pass, l
   if (source.repeats(batch.kind, batch.rows.length)) recorded.keep(batch, ops, logits);
 }
 
+/** What a pass brought to the host: rows of logits, and their greedy tokens where a device has found them. */
+interface Landed {
+  readonly byteLength: number;
+  /** F32 [logits rows, vocabSize] */
+  readonly logits: () => Uint8Array;
+  readonly chosen: Uint32Array | null;
+}
+
+/**
+ * Tokens that a device chose come first, so that the next pass can begin before anybody looks at the logits; these wait in
+ * page-locked memory until their digest is computed beside it.
+ */
+async function landing({ backend, model }: Engine, batch: ForwardBatch, logits: Span): Promise<Landed> {
+  const later = backend.hostTier?.readLater;
+  if (later === undefined) {
+    const bytes = await backend.read(logits);
+    return { byteLength: bytes.byteLength, logits: () => bytes, chosen: null };
+  }
+  const [chosen, landed] = await Promise.all([
+    backend.read(subspan(model.chosen, 0, 4 * batch.logitsRows.length)),
+    later(logits),
+  ]);
+  let bytes: Uint8Array | null = null;
+  return {
+    byteLength: logits.byteLength + chosen.byteLength,
+    logits: () => {
+      bytes ??= landed.take();
+      return bytes;
+    },
+    chosen: new Uint32Array(chosen.slice().buffer),
+  };
+}
+
 /** The read is queued behind the pass at once: waiting for its end first would add a way to the device and back. */
-async function readBehind(
-  pass: Pass,
-  ended: Promise<void>,
-  read: () => Promise<Uint8Array>,
-): Promise<Uint8Array> {
+async function readBehind(pass: Pass, ended: Promise<void>, read: () => Promise<Landed>): Promise<Landed> {
   if (pass.observed) {
     await ended;
     return read();
   }
-  const [end, bytes] = await Promise.allSettled([ended, read()]);
-  if (end.status === 'rejected') throw end.reason;
-  if (bytes.status === 'rejected') throw bytes.reason;
-  return bytes.value;
+  const [end, landed] = await Promise.allSettled([ended, read()]);
+  if (end.status === 'rejected') {
+    if (landed.status === 'fulfilled') landed.value.logits(); // nobody else will take them
+    throw end.reason;
+  }
+  if (landed.status === 'rejected') throw landed.reason;
+  return landed.value;
+}
+
+/** Checks that a row is finite, or takes the device's word for it. */
+function rowOf({ logits, chosen }: Landed, row: number, position: number, vocabSize: number): LogitsRow {
+  const id = chosen?.[row] ?? noGreedyId;
+  if (id !== noGreedyId) {
+    let values: Float32Array | null = null;
+    return new LogitsRow(id, () => {
+      values ??= floatsOf(logits(), row, vocabSize);
+      return values;
+    });
+  }
+  const values = floatsOf(logits(), row, vocabSize);
+  return new LogitsRow(greedyOfFinite(values, position), () => values);
 }
 
 /** F32 [vocabSize]; a single row is not copied again. */
-function rowOf(bytes: Uint8Array, row: number, vocabSize: number): Float32Array {
+function floatsOf(bytes: Uint8Array, row: number, vocabSize: number): Float32Array {
   const rowBytes = vocabSize * Float32Array.BYTES_PER_ELEMENT;
   const whole = bytes.byteLength === rowBytes && bytes.byteOffset % Float32Array.BYTES_PER_ELEMENT === 0;
   const part = whole ? bytes : bytes.slice(row * rowBytes, (row + 1) * rowBytes);

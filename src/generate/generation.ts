@@ -216,16 +216,19 @@ class Run {
     rows: readonly LogitsRow[],
   ): Generator<TokenEvent, void, undefined> {
     for (const [index, request] of requests.entries()) {
-      const { logits, greedyId, digest } = rows[index]!;
-      const position = request.choosingPosition;
-      const tokenId = sampleToken(logits, position, this.#options, greedyId);
+      const row = rows[index]!;
+      const { greedyId, digest } = row;
+      const greedy = this.#options.temperature === 0;
+      const tokenId = greedy
+        ? greedyId
+        : sampleToken(row.logits, request.choosingPosition, this.#options, greedyId);
       this.#digests.push(digest);
       const elapsedNs = process.hrtime.bigint() - this.#began;
       this.#firstTokenNs ??= elapsedNs;
       const event = request.accept(tokenId, digest, elapsedNs);
       if (this.#hooks.onLogits !== undefined) {
         this.#digest(); // before the row is somebody else's
-        this.#hooks.onLogits(request.index, event.index, logits);
+        this.#hooks.onLogits(request.index, event.index, row.logits);
       }
       this.#yielding = true;
       yield event;

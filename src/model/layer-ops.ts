@@ -104,6 +104,18 @@ export function attentionScale(config: ModelConfig): number {
 /** Label of the op from which on the rows are those whose logits are wanted. */
 export const selectionLabel = 'logits-rows';
 
+/** Emits the choice of greedy tokens where rows of logits come to the host later; U32 [logits rows] in `chosen`. */
+export function emitGreedy(parts: ModelParts, pass: Pass, logits: Span, rows: number): void {
+  if (parts.backend.hostTier?.readLater === undefined) return;
+  const out = subspan(chosenOf(parts), 0, rows * 4);
+  pass.emit('greedy', { kind: 'greedy', rows, width: parts.config.vocabSize, x: logits, out });
+}
+
+/** Shares its bytes with the rows that the head has read before. */
+export function chosenOf({ workspace }: ModelParts): Span {
+  return subspan(workspace.selected, 0, workspace.limits.maxLogitsRows * 4);
+}
+
 /** Emits the selection of the rows whose logits are wanted; F32 [logits rows, hiddenSize]. */
 export function emitSelection(
   parts: ModelParts,

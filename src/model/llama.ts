@@ -2,7 +2,15 @@ import type { Pass } from '../backend/pass.js';
 import { isSparse, type LlamaConfig } from '../checkpoint/model-config.js';
 import type { Span } from '../memory/buffers.js';
 import type { ForwardBatch } from './batch.js';
-import { emitActivation, emitAttention, emitNorm, emitSelection, ResidualStream } from './layer-ops.js';
+import {
+  chosenOf,
+  emitActivation,
+  emitAttention,
+  emitGreedy,
+  emitNorm,
+  emitSelection,
+  ResidualStream,
+} from './layer-ops.js';
 import type { Model, ModelParts } from './model.js';
 import { floatRows, limitsOf, placeRows, rowSpan, tokenIds } from './rows.js';
 
@@ -18,6 +26,7 @@ export function llamaModel(parts: LlamaParts, ropeTableDigest: string): Model {
   return {
     description: parts.description,
     limits: limitsOf(parts),
+    chosen: chosenOf(parts),
     ropeTableDigest,
     forward: (pass, batch) => compute(parts, pass, batch),
     place: (batch) => {
@@ -134,6 +143,7 @@ async function head(
   const x = emitSelection(parts, pass, stream.current, batch.rows.length, rows);
   norm(parts, pass, 'final-norm', rows, x, x);
   await source.linear(pass, { id: 'head', rows, x, out: logits, residual: null });
+  emitGreedy(parts, pass, logits, rows);
   return logits;
 }
 

@@ -14,6 +14,8 @@ export interface Model {
   readonly limits: BatchLimits;
   /** SHA-256 of the rotary table, for receipts; null where the model has none. */
   readonly ropeTableDigest: string | null;
+  /** U32 [logits rows]: where a pass leaves its greedy tokens, on backends that bring logits to the host later; see `GreedyOp`. */
+  readonly chosen: Span;
   /**
    * Emits one pass, from token ids to logits, that writes its keys and values to the cache. The caller has begun the
    * pass at the weight source, and ends it there before it reads the logits or starts another: the workspace is

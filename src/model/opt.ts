@@ -2,7 +2,15 @@ import type { Pass } from '../backend/pass.js';
 import { isSparse, type OptConfig } from '../checkpoint/model-config.js';
 import type { Span } from '../memory/buffers.js';
 import type { ForwardBatch } from './batch.js';
-import { emitActivation, emitAttention, emitNorm, emitSelection, ResidualStream } from './layer-ops.js';
+import {
+  chosenOf,
+  emitActivation,
+  emitAttention,
+  emitGreedy,
+  emitNorm,
+  emitSelection,
+  ResidualStream,
+} from './layer-ops.js';
 import type { Model, ModelParts } from './model.js';
 import { floatRows, limitsOf, placeRows, tokenIds } from './rows.js';
 
@@ -17,6 +25,7 @@ export function optModel(parts: OptParts): Model {
   return {
     description: parts.description,
     limits: limitsOf(parts),
+    chosen: chosenOf(parts),
     ropeTableDigest: null,
     forward: (pass, batch) => compute(parts, pass, batch),
     place: (batch) => {
@@ -146,6 +155,7 @@ async function head(parts: OptParts, pass: Pass, batch: ForwardBatch, stream: Re
     x = out;
   }
   await source.linear(pass, { id: 'head', rows, x, out: logits, residual: null });
+  emitGreedy(parts, pass, logits, rows);
   return logits;
 }
 

@@ -4,6 +4,7 @@ import { openNull } from '../../src/backend/null/open-null.js';
 import type { PlacedOp } from '../../src/backend/ops.js';
 import { type CaseGroup, placed } from './contract/case.js';
 import { CaseRandom } from './contract/case-random.js';
+import { greedyGroups } from './contract/greedy-cases.js';
 import { heldGroups } from './contract/held-cases.js';
 import { Workbench } from './contract/workbench.js';
 import { contractGroups } from './contract.js';
@@ -28,7 +29,7 @@ export const oldestFacts: LaunchFacts = {
 
 /** All cases: the CUDA backend has kernels for every op, those of a host tier among them. */
 export function cudaContractGroups(): CaseGroup[] {
-  allGroups ??= [...contractGroups(), ...heldGroups()];
+  allGroups ??= [...contractGroups(), ...heldGroups(), ...greedyGroups()];
   return allGroups;
 }
 

@@ -189,6 +189,8 @@ function operandsOf(op: Op): Operands {
       };
     case 'active-outputs':
       return { out: op.out, inputs: spans(op.x, op.active, op.matrix.span, op.bias), inPlace: false };
+    case 'greedy':
+      return { out: op.out, inputs: [op.x], inPlace: false };
     case 'retain-rows':
       return { out: op.hits, inputs: [op.active], inPlace: false };
     case 'held-inputs':

@@ -7,6 +7,7 @@ import type {
   BackendInfo,
   DeviceRates,
   HostTier,
+  LandedBytes,
   StoredShape,
   Transfer,
   TransferFile,
@@ -35,6 +36,7 @@ import { readUse } from './monitor.js';
 import { allocatePinned, type PinnedMemory } from './pinned-memory.js';
 import { attentionScratchRows } from './plan-attention.js';
 import { planLaunches } from './plan-launches.js';
+import { ReadBacks, readBackBytes } from './read-backs.js';
 import { fallibleOps, takeFailure } from './submission-errors.js';
 import { suspectsOf, suspectsText } from './suspects.js';
 
@@ -42,9 +44,6 @@ const nonBlocking = 1;
 /** Regions of 4 MiB keep a PCIe link busy; eight of them keep four readers and the copy engine busy at once. */
 const bounceBytes = 4 * 1024 * 1024;
 const bounceCount = 8;
-/** Read-backs are logits and active sets; larger ones go in parts. */
-const readBackBytes = 1024 * 1024;
-const readBackCount = 64;
 
 export interface CudaParts {
   readonly driver: DriverLibrary;
@@ -90,7 +89,7 @@ export class CudaBackend implements Backend {
   readonly #status: PinnedMemory;
   readonly #statusWords: Uint32Array;
   readonly #bounce: BouncePool;
-  readonly #readBack: BouncePool;
+  readonly #readBacks: ReadBacks;
   readonly #transfers: FileTransfers;
   readonly #mirrors = new HostMirrors();
   readonly #computing: bigint;
@@ -130,7 +129,7 @@ export class CudaBackend implements Backend {
     this.#chains = new ChainRoom(driver, this.#computing, parts.chainRoom);
     this.#graphs = graphs ? new GraphCache(driver, this.#launcher, this.#computing, this.#chains) : null;
     this.#bounce = new BouncePool(driver, this.#enter, bounceBytes, bounceCount);
-    this.#readBack = new BouncePool(driver, this.#enter, readBackBytes, readBackCount);
+    this.#readBacks = new ReadBacks(driver, this.#enter, this.#completion, this.#computing);
     this.#transfers = new FileTransfers({
       driver,
       enter: this.#enter,
@@ -141,8 +140,9 @@ export class CudaBackend implements Backend {
     });
     this.hostTier = {
       directRows: largestRowsVariant,
-      bounceBytes: bounceBytes * bounceCount + readBackBytes * readBackCount + statusWords * 4,
+      bounceBytes: bounceBytes * bounceCount + readBackBytes + statusWords * 4,
       mirror: (...what) => this.#mirror(...what),
+      readLater: (source) => this.#readLater(source),
       measureLink: (rowBytes) => this.#measureLink(rowBytes),
     };
     // Last: it counts as open from here on, and nothing that can fail comes behind.
@@ -163,7 +163,7 @@ export class CudaBackend implements Backend {
       deviceBytes,
       devicePeakBytes,
       pinnedBytes:
-        pinnedBytes + this.#bounce.pinnedBytes + this.#readBack.pinnedBytes + this.#status.bytes.byteLength,
+        pinnedBytes + this.#bounce.pinnedBytes + this.#readBacks.pinnedBytes + this.#status.bytes.byteLength,
       graphs: this.#graphs?.graphs ?? 0,
       graphReplays: this.#graphs?.replays ?? 0,
     };
@@ -243,16 +243,7 @@ export class CudaBackend implements Backend {
   async read(source: Span): Promise<Uint8Array> {
     this.#begin('read');
     const address = this.#memory.address('read', source);
-    const bytes = new Uint8Array(source.byteLength);
-    const parts: Promise<void>[] = [];
-    // The first parts are enqueued at once, before a later submission can change the bytes.
-    for (let at = 0; at < bytes.byteLength; at += readBackBytes) {
-      const part = bytes.subarray(at, at + readBackBytes);
-      const memory = this.#readBack.tryTake() ?? (await this.#readBack.take());
-      parts.push(this.#readPart(address + at, part, memory));
-    }
-    await this.#track(Promise.all(parts));
-    return bytes;
+    return this.#track(this.#readBacks.read(address, source.byteLength));
   }
 
   async transfer(transfers: readonly Transfer[]): Promise<TransferReport> {
@@ -276,7 +267,7 @@ export class CudaBackend implements Backend {
       this.#graphs?.clear();
       this.#memory.releaseAll();
       this.#bounce.close();
-      this.#readBack.close();
+      this.#readBacks.close();
       this.#driver.cuMemFreeHost(this.#status.hostAddress);
       this.#completion.close();
       this.#driver.cuStreamDestroy_v2(this.#computing);
@@ -307,21 +298,10 @@ export class CudaBackend implements Backend {
     return elapsed[0]!;
   }
 
-  async #readPart(address: number, part: Uint8Array, memory: PinnedMemory): Promise<void> {
-    try {
-      this.#enter();
-      const code = this.#driver.cuMemcpyDtoHAsync_v2(
-        memory.hostAddress,
-        address,
-        part.byteLength,
-        this.#computing,
-      );
-      check(this.#driver, 'cuMemcpyDtoHAsync', code, 'read from the GPU');
-      await this.#completion.after(this.#computing);
-      part.set(memory.bytes.subarray(0, part.byteLength));
-    } finally {
-      this.#readBack.give(memory);
-    }
+  async #readLater(source: Span): Promise<LandedBytes> {
+    this.#begin('read');
+    const address = this.#memory.address('read', source);
+    return this.#track(this.#readBacks.readLater(address, source.byteLength));
   }
 
   async #mirror(

@@ -95,6 +95,7 @@ export const parameterFields = {
     bias2: pointer,
     outputs2: integer,
   },
+  GreedyParams: { width: integer, x: pointer, out: pointer },
   CompactParams: { rows: integer, width: integer, x: pointer, active: pointer },
   ActiveInputsParams: {
     rows: integer,

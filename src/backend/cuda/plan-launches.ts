@@ -23,6 +23,7 @@ import {
   planAdd,
   planGatedProduct,
   planGather,
+  planGreedy,
   planNorm,
   planRope,
   planStoreKv,
@@ -177,6 +178,8 @@ function planOne(
       return planStoreKv(op, index, facts);
     case 'attention':
       return planAttention(op, index, facts);
+    case 'greedy':
+      return planGreedy(op, index);
     case 'round-input':
       return planRoundInput(op, index, null, facts);
     case 'certify':

@@ -4,6 +4,7 @@ import {
   blockInputs,
   type GatedProductOp,
   type GatherOp,
+  type GreedyOp,
   type NormOp,
   type RopeOp,
   type StoreKvOp,
@@ -70,6 +71,19 @@ export function planGatedProduct(op: GatedProductOp, opIndex: number): Launch[] 
       'GatedProductParams',
       { grid: [blocksFor(op.count)], threads: elementThreads, overlapsPrevious: true },
       { count: op.count, gate: at(op.gate), up: at(op.up) },
+    ),
+  ];
+}
+
+export function planGreedy({ rows, width, x, out }: GreedyOp, opIndex: number): Launch[] {
+  if (rows === 0) return [];
+  return [
+    launch(
+      opIndex,
+      'greedy',
+      'GreedyParams',
+      { grid: [rows], threads: 1024, overlapsPrevious: true },
+      { width, x: at(x), out: at(out) },
     ),
   ];
 }

@@ -1,5 +1,5 @@
 import { DefectError } from '../../base/errors.js';
-import type { CompactOp, GatherOp, RopeOp } from '../ops.js';
+import { type CompactOp, type GatherOp, type GreedyOp, noGreedyId, type RopeOp } from '../ops.js';
 import type { OracleMemory } from './oracle-memory.js';
 import { storedRows } from './stored-rows.js';
 
@@ -30,6 +30,17 @@ export function compact(memory: OracleMemory, op: CompactOp): void {
     if (used) active[1 + count++] = column;
   }
   active[0] = count;
+}
+
+export function greedy(memory: OracleMemory, op: GreedyOp): void {
+  const x = memory.floats(op.x);
+  const out = memory.integers(op.out);
+  for (let t = 0; t < op.rows; t++) {
+    const row = x.subarray(t * op.width, (t + 1) * op.width);
+    let best = 0;
+    for (let id = 1; id < op.width; id++) if (row[id]! > row[best]!) best = id;
+    out[t] = row.every(Number.isFinite) ? best : noGreedyId | 0;
+  }
 }
 
 export function rope(memory: OracleMemory, op: RopeOp): void {

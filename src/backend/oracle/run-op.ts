@@ -8,7 +8,7 @@ import { norm } from './norm.js';
 import type { OracleMemory } from './oracle-memory.js';
 import { quantisedLinear } from './quantised-linear.js';
 import { roundInput } from './round-input.js';
-import { compact, gather, rope } from './rows.js';
+import { compact, gather, greedy, rope } from './rows.js';
 
 /** Runs one op to its end. */
 export function runOp(memory: OracleMemory, { op, label }: PlacedOp): void {
@@ -66,6 +66,9 @@ export function runOp(memory: OracleMemory, { op, label }: PlacedOp): void {
       break;
     case 'attention':
       attention(memory, op);
+      break;
+    case 'greedy':
+      greedy(memory, op);
       break;
   }
 }

@@ -1,4 +1,4 @@
-import { open, readFile, rm, writeFile } from 'node:fs/promises';
+import { type FileHandle, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { makeFolders, storageError, systemCode, writeDirectoryAtomic } from '../base/atomic-file.js';
 import { sha256Hex } from '../base/digest.js';
@@ -95,30 +95,60 @@ async function readTrusted(
   return manifest === null ? null : { manifest, manifestDigest };
 }
 
+/**
+ * Reads every byte of a folder against its manifest; null where there is none of this version, made from this prepared form.
+ * Throws as `openOrWriteFolder`.
+ */
+export async function verifyFolder(
+  directory: string,
+  prepared: string,
+  watch: Pick<FolderOptions, 'signal' | 'onProgress'> = {},
+): Promise<LowBitManifest | null> {
+  const found = await readTrusted(directory);
+  if (found === null || found.manifest.prepared !== prepared) return null;
+  const data = await openData(directory, found.manifest);
+  if (data === null) return null;
+  try {
+    await verifyDigests(data.file, data.path, found.manifest.entries.map(placed), watch);
+    return found.manifest;
+  } finally {
+    await data.file.close();
+  }
+}
+
+/** The data file, as long as its manifest says; null where it is absent. */
+async function openData(
+  directory: string,
+  { byteLength }: LowBitManifest,
+): Promise<{ readonly path: string; readonly file: FileHandle } | null> {
+  const path = join(directory, lowBitFiles.data);
+  const file = await open(path, 'r').catch((error: unknown) => {
+    if (systemCode(error) === 'ENOENT') return null;
+    throw storageError(error, 'open', path, 0);
+  });
+  if (file === null) return null;
+  const { size } = await file.stat();
+  if (String(size) === byteLength) return { path, file };
+  await file.close();
+  throw new TamperedError(
+    'weights-size',
+    `Cannot use "${path}": it has ${size} bytes, its manifest says ${byteLength}`,
+    { path, actualBytes: String(size), wantedBytes: byteLength },
+  );
+}
+
 async function openFolder(directory: string, options: FolderOptions): Promise<LowBitFolder | null> {
   const found = await readTrusted(directory);
   if (found === null) return null;
   const { manifest, manifestDigest } = found;
   if (manifest.prepared !== options.prepared) return null;
   if (!sameEntries(manifest.entries, options.entries)) return null;
-  const dataPath = join(directory, lowBitFiles.data);
-  const file = await open(dataPath, 'r').catch((error: unknown) => {
-    if (systemCode(error) === 'ENOENT') return null;
-    throw storageError(error, 'open', dataPath, 0);
-  });
-  if (file === null) return null;
-  const byteLength = Number(manifest.byteLength);
+  const data = await openData(directory, manifest);
+  if (data === null) return null;
+  const { path, file } = data;
   try {
-    const { size } = await file.stat();
-    if (size !== byteLength) {
-      throw new TamperedError(
-        'weights-size',
-        `Cannot use "${dataPath}": it has ${size} bytes, its manifest says ${byteLength}`,
-        { path: dataPath, actualBytes: String(size), wantedBytes: String(byteLength) },
-      );
-    }
     if (options.verify === true) {
-      await verifyDigests(file, dataPath, manifest.entries.map(placed), { signal: options.signal });
+      await verifyDigests(file, path, manifest.entries.map(placed), { signal: options.signal });
     }
   } catch (error) {
     await file.close();
@@ -129,7 +159,7 @@ async function openFolder(directory: string, options: FolderOptions): Promise<Lo
     directory,
     manifestDigest,
     entries: new Map(manifest.entries.map((entry) => [entry.id, entry])),
-    file: { path: dataPath, descriptor: file.fd, byteLength },
+    file: { path, descriptor: file.fd, byteLength: Number(manifest.byteLength) },
     async close() {
       if (closed) return;
       closed = true;

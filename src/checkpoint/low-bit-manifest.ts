@@ -2,10 +2,11 @@ import { z } from 'zod';
 import { canonicalJson } from '../base/canonical-json.js';
 import { InputError } from '../base/errors.js';
 import { parseJson } from '../base/json.js';
+import { quantisedTypes } from '../base/quantised-type.js';
 import { lowBitNames } from './low-bit.js';
 import { largestDirections } from './low-bit-layout.js';
 
-/** Names inside a folder of the certified part; docs/formats/prepared.md describes each. */
+/** Names inside a folder of derived weights; docs/formats/prepared.md describes each. */
 export const lowBitFiles = {
   manifest: 'manifest.json',
   digest: 'manifest.sha256',
@@ -23,8 +24,8 @@ const byteCount = z
 
 const entrySchema = z.strictObject({
   id: z.string(),
-  /** `rows`: the matrix itself, neuron-major. */
-  format: z.enum(['rows', ...lowBitNames]),
+  /** `rows`: the matrix itself, neuron-major; `q8`, `q4`: quantised, to compute with. */
+  format: z.enum(['rows', ...lowBitNames, ...quantisedTypes]),
   directions: z.int().nonnegative().max(largestDirections),
   directionExponent: z.int().nonnegative().max(20),
   byteOffset: byteCount,

@@ -155,9 +155,10 @@ export async function lowBitPlan(prepared: PreparedModel, name: string): Promise
   }
   const choices = new Map<string, LowBitChoice>();
   for (const { id, format, directions, directionExponent } of manifest.entries) {
-    if (format === 'rows') continue;
+    const known = lowBitNames.find((one) => one === format);
+    if (known === undefined) continue;
     const stored = { count: directions, exponent: directionExponent, elements: null };
-    choices.set(id, { format, directions: directions === 0 ? null : stored });
+    choices.set(id, { format: known, directions: directions === 0 ? null : stored });
   }
   return { name, choices };
 }

@@ -1,21 +1,16 @@
 import { createHash } from 'node:crypto';
 import { readSync } from 'node:fs';
-import { type FileHandle, open, readFile, rename, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setImmediate as eventLoopTurn } from 'node:timers/promises';
-import { z } from 'zod';
-import { storageError, syncDirectory, systemCode, writeFileAtomic } from '../base/atomic-file.js';
-import { canonicalJson } from '../base/canonical-json.js';
-import { sha256Hex } from '../base/digest.js';
 import { DefectError, InputError, InterruptedError } from '../base/errors.js';
 import { widenStored } from '../base/half.js';
-import { parseJson } from '../base/json.js';
-import type { ProcessIdentity } from '../base/process-identity.js';
 import { type QuantisedType, quantisedLayout } from '../base/quantised-type.js';
 import { storedBytes } from '../base/stored-type.js';
+import { openOrWriteFolder, type PlannedEntry } from './low-bit-folder.js';
+import { writeFully } from './matrix-pack.js';
 import type { MatrixDescription, ModelDescription } from './model-description.js';
-import { removeLeftovers, temporarySibling, withPrepareLock } from './prepare-lock.js';
-import { weightsAlignment } from './prepared-layout.js';
+import type { LockOptions } from './prepare-lock.js';
 import type { PreparedModel } from './prepared-model.js';
 import { type InputRows, quantise } from './quantise.js';
 
@@ -30,28 +25,14 @@ export interface QuantisedCopy {
   close(): Promise<void>;
 }
 
-export interface QuantiseOptions {
-  readonly signal?: AbortSignal | undefined;
+export interface QuantiseOptions extends LockOptions {
   readonly onProgress?: ((doneBytes: number, totalBytes: number) => void) | undefined;
-  readonly onWait?: ((holder: ProcessIdentity, lockPath: string) => void) | undefined;
 }
 
-const copyFormat = 'waybill-quantised';
-const copyVersion = 1;
 const bandBytes = 8 * 1024 * 1024;
 
-const manifestSchema = z.strictObject({
-  format: z.literal(copyFormat),
-  version: z.literal(copyVersion),
-  type: z.enum(['q8', 'q4']),
-  /** SHA-256 of the manifest of the prepared form that it was made from. */
-  prepared: z.string(),
-  byteLength: z.string(),
-  tensors: z.array(
-    z.strictObject({ id: z.string(), byteOffset: z.string(), byteLength: z.string(), sha256: z.string() }),
-  ),
-});
-type CopyManifest = z.infer<typeof manifestSchema>;
+/** Where quantised matrices lie inside a prepared directory, a folder a type. */
+export const quantisedDirectory = 'quantised';
 
 /** Every matrix but a head that is the token table: tables stay as they are, and so does what is one. */
 export function quantisedMatrices({ matrices, tables }: ModelDescription): MatrixDescription[] {
@@ -60,134 +41,60 @@ export function quantisedMatrices({ matrices, tables }: ModelDescription): Matri
 }
 
 /**
- * Opens the quantised matrices of a prepared model, making them first where that was not done: `quantised-<type>.bin`
- * and, once that is whole, `quantised-<type>.json` in the prepared directory (docs/formats/prepared.md).
- * @throws InputError `not-quantisable`; SetupError as `storageError`; InterruptedError `interrupted`
+ * Opens the quantised matrices of a prepared model, writing their folder first where that was not done
+ * (docs/formats/prepared.md). Throws `InputError` `not-quantisable`; else as `openOrWriteFolder`.
  */
 export async function openOrQuantise(
   prepared: PreparedModel,
   type: QuantisedType,
   options: QuantiseOptions = {},
 ): Promise<QuantisedCopy> {
-  const found = await tryOpen(prepared, type);
-  if (found !== null) return found;
-  const { signal, onWait } = options;
-  return withPrepareLock(prepared.directory, { signal, onWait }, async () => {
-    const again = await tryOpen(prepared, type);
-    if (again !== null) return again;
-    await write(prepared, type, options);
-    const made = await tryOpen(prepared, type);
-    if (made === null) throw new DefectError(`Cannot open the ${type} copy in "${prepared.directory}"`);
-    return made;
+  const { folder, writtenNow } = await openOrWriteFolder(join(prepared.directory, quantisedDirectory, type), {
+    ...options,
+    prepared: prepared.manifestDigest,
+    entries: quantisedMatrices(prepared.description).map((matrix) =>
+      entryOf(prepared, matrix, type, options.signal),
+    ),
   });
-}
-
-function namesOf(directory: string, type: QuantisedType): { data: string; manifest: string } {
-  return {
-    data: join(directory, `quantised-${type}.bin`),
-    manifest: join(directory, `quantised-${type}.json`),
-  };
-}
-
-/** Where each matrix lies: the description decides all of it. */
-function placesOf(description: ModelDescription, type: QuantisedType) {
-  let end = 0;
-  const places = quantisedMatrices(description).map((matrix) => {
-    const { byteLength } = quantisedLayout(type, matrix.inputs, matrix.outputs);
-    const place = { matrix, byteOffset: end, byteLength };
-    end = Math.ceil((end + byteLength) / weightsAlignment) * weightsAlignment;
-    return place;
-  });
-  return { places, byteLength: end };
-}
-
-/** Null where there is none, or one that something else was made from: it is then made anew. */
-async function tryOpen(prepared: PreparedModel, type: QuantisedType): Promise<QuantisedCopy | null> {
-  const names = namesOf(prepared.directory, type);
-  const { places, byteLength } = placesOf(prepared.description, type);
-  let bytes: Uint8Array;
-  let file: FileHandle;
-  try {
-    bytes = await readFile(names.manifest);
-    file = await open(names.data, 'r');
-  } catch (error) {
-    if (systemCode(error) === 'ENOENT') return null;
-    throw storageError(error, 'open', names.manifest, 0);
-  }
-  const manifest = manifestSchema.safeParse(parseJson(bytes, names.manifest));
-  const fits =
-    manifest.success &&
-    manifest.data.type === type &&
-    manifest.data.prepared === prepared.manifestDigest &&
-    manifest.data.byteLength === String(byteLength) &&
-    canonicalJson(manifest.data.tensors.map(({ sha256: _, ...place }) => place)) ===
-      canonicalJson(places.map(({ matrix: { id }, ...place }) => ({ id, ...decimals(place) })));
-  if (!fits || (await file.stat()).size !== byteLength) {
-    await file.close();
-    return null;
-  }
-  const positions = new Map(places.map(({ matrix, byteOffset }) => [matrix.id, byteOffset]));
-  let closed = false;
+  if (writtenNow) await removeOlderVersion(prepared.directory, type);
   return {
     type,
-    file: { path: names.data, descriptor: file.fd, byteLength },
-    manifestDigest: sha256Hex(bytes),
+    file: folder.file,
+    manifestDigest: folder.manifestDigest,
     position(id) {
-      const position = positions.get(id);
-      if (position === undefined) throw new DefectError(`The ${type} copy has no matrix "${id}"`);
-      return position;
+      const entry = folder.entries.get(id);
+      if (entry === undefined) throw new DefectError(`The ${type} copy has no matrix "${id}"`);
+      return Number(entry.byteOffset);
     },
-    async close() {
-      if (closed) return;
-      closed = true;
-      await file.close();
-    },
+    close: () => folder.close(),
   };
 }
 
-function decimals({ byteOffset, byteLength }: { byteOffset: number; byteLength: number }) {
-  return { byteOffset: String(byteOffset), byteLength: String(byteLength) };
+/** Two files beside the prepared weights, which nothing opens any more. */
+async function removeOlderVersion(directory: string, type: QuantisedType): Promise<void> {
+  for (const end of ['bin', 'json']) await rm(join(directory, `quantised-${type}.${end}`), { force: true });
 }
 
 /** Holds one quantised matrix and a band of the stored one at a time. */
-async function write(prepared: PreparedModel, type: QuantisedType, options: QuantiseOptions): Promise<void> {
-  const names = namesOf(prepared.directory, type);
-  const { places, byteLength } = placesOf(prepared.description, type);
-  const temporary = temporarySibling(names.data);
-  await removeLeftovers(names.data);
-  const tensors: CopyManifest['tensors'] = [];
-  try {
-    const file = await open(temporary, 'w');
-    try {
-      for (const { matrix, ...place } of places) {
-        const bytes = await quantiseMatrix(prepared, matrix, type, options.signal);
-        await file.write(bytes, 0, bytes.byteLength, place.byteOffset);
-        const sha256 = createHash('sha256').update(bytes).digest('hex');
-        tensors.push({ id: matrix.id, ...decimals(place), sha256 });
-        options.onProgress?.(place.byteOffset + place.byteLength, byteLength);
-      }
-      await file.truncate(byteLength);
-      await file.sync();
-    } finally {
-      await file.close();
-    }
-    // A manifest vouches for its data, so the old one goes first and the new one comes last.
-    await rm(names.manifest, { force: true });
-    await rename(temporary, names.data);
-    await syncDirectory(prepared.directory);
-  } catch (error) {
-    await rm(temporary, { force: true }).catch(() => {});
-    throw storageError(error, 'write', names.data, byteLength);
-  }
-  const manifest: CopyManifest = {
-    format: copyFormat,
-    version: copyVersion,
-    type,
-    prepared: prepared.manifestDigest,
-    byteLength: String(byteLength),
-    tensors,
+function entryOf(
+  prepared: PreparedModel,
+  matrix: MatrixDescription,
+  type: QuantisedType,
+  signal: AbortSignal | undefined,
+): PlannedEntry {
+  return {
+    id: matrix.id,
+    format: type,
+    directions: 0,
+    directionExponent: 0,
+    byteLength: quantisedLayout(type, matrix.inputs, matrix.outputs).byteLength,
+    write: async (descriptor, byteOffset, wrote) => {
+      const bytes = await quantiseMatrix(prepared, matrix, type, signal);
+      writeFully(descriptor, bytes, byteOffset);
+      wrote(bytes.byteLength);
+      return createHash('sha256').update(bytes).digest('hex');
+    },
   };
-  await writeFileAtomic(names.manifest, canonicalJson(manifest));
 }
 
 async function quantiseMatrix(

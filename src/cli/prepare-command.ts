@@ -4,6 +4,7 @@ import { formatByteSize } from '../base/byte-size.js';
 import { resolveModel } from '../checkpoint/hub.js';
 import { lowBitPlan, openLowBit } from '../checkpoint/low-bit-model.js';
 import { openOrPrepare } from '../checkpoint/open-or-prepare.js';
+import { verifyDerived } from '../checkpoint/verify-derived.js';
 import { prepareLabels } from '../generate/session.js';
 import { flags } from './flags.js';
 import { Progress } from './progress.js';
@@ -39,6 +40,13 @@ export function prepareCommand() {
           onWait: ({ pid }) =>
             terminal.note(`note: waiting for process ${pid}, which prepares the same checkpoint`),
         });
+        const derived =
+          given.verify === true
+            ? await verifyDerived(prepared, {
+                signal,
+                onProgress: (done, total) => progress.bytes('verifying derived weights', done, total),
+              })
+            : [];
         const waiting = ({ pid }: { readonly pid: number }) =>
           terminal.note(`note: waiting for process ${pid}, which prepares the same low-bit copies`);
         const lowBit =
@@ -57,6 +65,9 @@ export function prepareCommand() {
         terminal.print(
           `${preparedNow ? 'prepared' : 'was prepared'}: ${prepared.directory} (${formatByteSize(byteLength)}, manifest ${prepared.manifestDigest})\n`,
         );
+        for (const { name, byteLength: bytes, tensors } of derived) {
+          terminal.print(`verified: ${name} (${tensors} matrices, ${formatByteSize(bytes)})\n`);
+        }
         if (lowBit !== null) {
           terminal.print(
             `low-bit copies "${lowBit.plan.name}": ${lowBit.writtenNow ? 'written' : 'were there'} (${lowBit.plan.choices.size} matrices, ${formatByteSize(lowBit.byteLength)} with their rows, manifest ${lowBit.manifestDigest})\n`,
@@ -70,6 +81,9 @@ export function prepareCommand() {
             manifestDigest: prepared.manifestDigest,
             sourceDigest: prepared.sourceDigest,
             notes,
+            ...(given.verify === true
+              ? { derived: derived.map((one) => ({ ...one, byteLength: BigInt(one.byteLength) })) }
+              : {}),
             ...(lowBit === null
               ? {}
               : {

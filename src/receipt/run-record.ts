@@ -37,7 +37,7 @@ export function sessionSubjects(session: Session): Subject[] {
 function quantisedSubjects({ quantised }: Session): Subject[] {
   if (quantised === null) return [];
   const { type, manifestDigest } = quantised;
-  return [{ name: `prepared/quantised-${type}.json`, digest: { sha256: manifestDigest } }];
+  return [{ name: `prepared/quantised/${type}/manifest.json`, digest: { sha256: manifestDigest } }];
 }
 
 function lowBitSubjects({ lowBit }: Session): Subject[] {

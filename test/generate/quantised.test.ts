@@ -2,9 +2,11 @@ import { readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { policies } from '../../src/acquire/policies.js';
+import { sha256Hex } from '../../src/base/digest.js';
 import { quantisedFormats, quantisedTypes } from '../../src/base/quantised-type.js';
 import { openOrPrepare } from '../../src/checkpoint/open-or-prepare.js';
-import { openOrQuantise } from '../../src/checkpoint/quantised-copy.js';
+import { openOrQuantise, quantisedMatrices } from '../../src/checkpoint/quantised-copy.js';
+import { verifyDerived } from '../../src/checkpoint/verify-derived.js';
 import { generateOptions } from '../../src/generate/options.js';
 import type { SessionOptions } from '../../src/generate/session-options.js';
 import { runPredicate, sessionSubjects } from '../../src/receipt/run-record.js';
@@ -69,7 +71,9 @@ describe.each(['resident-q8', 'resident-q4'] as const)('%s', (policy) => {
         includeContent: false,
       });
       expect(predicate).toMatchObject({ policy, exact: false });
-      expect(sessionSubjects(session).map(({ name }) => name)).toContain(`prepared/quantised-${type}.json`);
+      expect(sessionSubjects(session).map(({ name }) => name)).toContain(
+        `prepared/quantised/${type}/manifest.json`,
+      );
       expect(session.ledger.totals().totalHeldPeak).toBe(placement.totalBytes);
       expect(options.policy).toBe(policy);
     });
@@ -77,7 +81,7 @@ describe.each(['resident-q8', 'resident-q4'] as const)('%s', (policy) => {
 });
 
 describe.each(quantisedTypes)('the %s copy', (type) => {
-  test('is made once, and anew where it is damaged or of other weights', async () => {
+  test('is made once, and anew where it is absent or of other weights; damage is an error', async () => {
     const { prepared } = await openOrPrepare(models['opt-books-draft']!, {
       directory: scratch(`copy-${type}`),
     });
@@ -91,16 +95,34 @@ describe.each(quantisedTypes)('the %s copy', (type) => {
       const first = await made();
       expect(first.wrote).toBe(true);
       expect(await made()).toEqual({ ...first, wrote: false });
-      const path = join(prepared.directory, `quantised-${type}.json`);
-      const text = readFileSync(path, 'utf8');
+      const inFolder = (name: string) => join(prepared.directory, 'quantised', type, name);
+      const text = readFileSync(inFolder('manifest.json'), 'utf8');
+      const replaceManifest = (other: string) => {
+        writeFileSync(inFolder('manifest.json'), other);
+        writeFileSync(inFolder('manifest.sha256'), `${sha256Hex(Buffer.from(other))}  manifest.json\n`);
+      };
       for (const spoil of [
-        () => rmSync(path),
-        () => writeFileSync(path, text.replace(prepared.manifestDigest, '0'.repeat(64))),
-        () => truncateSync(join(prepared.directory, `quantised-${type}.bin`), 100),
+        () => rmSync(inFolder('manifest.json')),
+        () => rmSync(inFolder('data.bin')),
+        () => replaceManifest(text.replace(prepared.manifestDigest, '0'.repeat(64))),
+        () => replaceManifest(text.replace('"version":1', '"version":0')),
       ]) {
         spoil();
         expect(await made()).toEqual(first);
       }
+      const tensors = quantisedMatrices(prepared.description).length;
+      const { byteLength } = JSON.parse(text) as { byteLength: string };
+      const whole = { name: `quantised/${type}`, byteLength: Number(byteLength), tensors };
+      expect(await verifyDerived(prepared)).toEqual([whole]);
+      const bytes = readFileSync(inFolder('data.bin'));
+      bytes[100]! ^= 1;
+      writeFileSync(inFolder('data.bin'), bytes);
+      expect(await made()).toEqual({ ...first, wrote: false }); // opening reads no weights
+      await expect(verifyDerived(prepared)).rejects.toMatchObject({ code: 'tensor-digest' });
+      truncateSync(inFolder('data.bin'), 100);
+      await expect(made()).rejects.toMatchObject({ code: 'weights-size' });
+      writeFileSync(inFolder('manifest.json'), `${text} `);
+      await expect(made()).rejects.toMatchObject({ code: 'manifest-digest' });
     } finally {
       await prepared.close();
     }

@@ -102,7 +102,7 @@ describe('a receipt', () => {
   });
 
   test('with quantised weights says that it was not exact, and may not say otherwise', () => {
-    const copy = { name: 'prepared/quantised-q4.json', digest: { sha256: 'c'.repeat(64) } };
+    const copy = { name: 'prepared/quantised/q4/manifest.json', digest: { sha256: 'c'.repeat(64) } };
     const claimsOf = (subjects: typeof sampleSubjects, exact: boolean) => {
       const text = receiptLine(
         runStatement(subjects, { ...sampleRun(), policy: 'resident-q4', exact }),

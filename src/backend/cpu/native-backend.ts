@@ -2,6 +2,7 @@ import { availableParallelism } from 'node:os';
 import { ExecutionError, SetupError, UsageError } from '../../base/errors.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
 import type { Backend, BackendInfo, Transfer, TransferFile, TransferReport } from '../backend.js';
+import { notHeld, requireFilling } from '../buffer-checks.js';
 import { encodePlaced } from '../encoded-program.js';
 import type { PlacedOp } from '../ops.js';
 import { submissionError, transferError } from './native-errors.js';
@@ -100,9 +101,7 @@ export class NativeBackend implements Backend {
 
   release(buffer: DeviceBuffer): void {
     if (!this.#buffers.delete(buffer)) {
-      throw new RangeError(
-        `Cannot release "${buffer.label}": it is not a buffer of this backend, or already released`,
-      );
+      throw notHeld(buffer);
     }
     this.#library.release(buffer.address, buffer.byteLength);
   }
@@ -123,11 +122,7 @@ export class NativeBackend implements Backend {
   write(target: Span, bytes: Uint8Array): void {
     this.#checkOpen('write');
     this.#checkSpan('write', target);
-    if (bytes.byteLength !== target.byteLength) {
-      throw new RangeError(
-        `Cannot write ${bytes.byteLength} bytes to "${target.buffer.label}": the span holds ${target.byteLength}`,
-      );
-    }
+    requireFilling(target, bytes);
     if (bytes.byteLength > 0) this.#library.copyIn(target.buffer.address + target.byteOffset, bytes);
   }
 

@@ -1,6 +1,7 @@
 import { DefectError, ExecutionError, NumericsError, UsageError } from '../../base/errors.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
 import type { Backend, BackendInfo, Transfer, TransferReport } from '../backend.js';
+import { requireFilling } from '../buffer-checks.js';
 import { encodePlaced } from '../encoded-program.js';
 import { transferIntoMemory } from '../memory-file-transfer.js';
 import type { PlacedOp } from '../ops.js';
@@ -103,13 +104,8 @@ export class WasmBackend implements Backend {
 
   write(target: Span, bytes: Uint8Array): void {
     this.#checkOpen('write');
-    const into = this.#memory.bytes('write', target);
-    if (bytes.byteLength !== into.byteLength) {
-      throw new RangeError(
-        `Cannot write ${bytes.byteLength} bytes to "${target.buffer.label}": the span holds ${into.byteLength}`,
-      );
-    }
-    into.set(bytes);
+    requireFilling(target, bytes);
+    this.#memory.bytes('write', target).set(bytes);
   }
 
   async read(source: Span): Promise<Uint8Array> {

@@ -1,5 +1,6 @@
 import { SetupError } from '../../base/errors.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
+import { notHeld } from '../buffer-checks.js';
 import { type SharedMemory, wasm } from './wasm-api.js';
 import { WasmHeap } from './wasm-heap.js';
 import { guardBytes, pageBytes, scratchAt } from './wasm-layout.js';
@@ -70,9 +71,7 @@ export class WasmMemory {
 
   release(buffer: DeviceBuffer): void {
     if (!this.#buffers.delete(buffer)) {
-      throw new RangeError(
-        `Cannot release "${buffer.label}": it is not a buffer of this backend, or already released`,
-      );
+      throw notHeld(buffer);
     }
     this.#heap.release(buffer.address);
   }

@@ -1,5 +1,6 @@
 import { SetupError } from '../../base/errors.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
+import { notHeld } from '../buffer-checks.js';
 import { check, cudaCodes, type DriverLibrary, describe } from './driver.js';
 import { allocatePinned, type PinnedMemory } from './pinned-memory.js';
 
@@ -68,9 +69,7 @@ export class DeviceMemory {
   release(buffer: DeviceBuffer): void {
     const memory = this.#buffers.get(buffer);
     if (memory === undefined) {
-      throw new RangeError(
-        `Cannot release "${buffer.label}": it is not a buffer of this backend, or already released`,
-      );
+      throw notHeld(buffer);
     }
     this.#buffers.delete(buffer);
     if (memory === null) {

@@ -1,5 +1,6 @@
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
 import type { Backend, BackendInfo, Transfer, TransferReport } from '../backend.js';
+import { requireFilling } from '../buffer-checks.js';
 import { transferIntoMemory } from '../memory-file-transfer.js';
 import type { PlacedOp } from '../ops.js';
 import { closedError, OracleMemory } from './oracle-memory.js';
@@ -49,13 +50,8 @@ class OracleBackend implements Backend {
 
   write(target: Span, bytes: Uint8Array): void {
     this.#checkOpen('write');
-    const into = this.#memory.bytes(target);
-    if (bytes.byteLength !== into.byteLength) {
-      throw new RangeError(
-        `Cannot write ${bytes.byteLength} bytes to "${target.buffer.label}": the span holds ${into.byteLength}`,
-      );
-    }
-    into.set(bytes);
+    requireFilling(target, bytes);
+    this.#memory.bytes(target).set(bytes);
   }
 
   async read(source: Span): Promise<Uint8Array> {

@@ -1,5 +1,6 @@
 import { DefectError, ExecutionError } from '../../base/errors.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
+import { notHeld } from '../buffer-checks.js';
 
 const alignment = 64;
 
@@ -21,9 +22,7 @@ export class OracleMemory {
 
   release(buffer: DeviceBuffer): void {
     if (this.#bytes.delete(buffer)) return;
-    throw new RangeError(
-      `Cannot release "${buffer.label}": it is not a buffer of this backend, or already released`,
-    );
+    throw notHeld(buffer);
   }
 
   releaseAll(): void {

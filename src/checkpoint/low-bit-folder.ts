@@ -20,7 +20,7 @@ import {
   withPrepareLock,
 } from './prepare-lock.js';
 import { weightsAlignment } from './prepared-layout.js';
-import { type DigestedBytes, verifyDigests } from './verify-digests.js';
+import { type DigestedBytes, requireStatedDigest, verifyDigests } from './verify-digests.js';
 
 /** A folder of derived weights: one data file, a manifest with a digest an entry. */
 export interface LowBitFolder {
@@ -83,14 +83,7 @@ async function readTrusted(
   const line = await readIfThere(join(directory, lowBitFiles.digest));
   if (bytes === null || line === null) return null;
   const manifestDigest = sha256Hex(bytes);
-  const stated = Buffer.from(line).toString('utf8').slice(0, 64);
-  if (stated !== manifestDigest) {
-    throw new TamperedError(
-      'manifest-digest',
-      `Cannot trust "${path}": its SHA-256 is ${manifestDigest}, "${lowBitFiles.digest}" says ${JSON.stringify(stated)}; delete the directory to prepare it anew`,
-      { directory, actual: manifestDigest, stated },
-    );
-  }
+  requireStatedDigest(directory, lowBitFiles, manifestDigest, Buffer.from(line).toString('utf8'));
   const manifest = decodeLowBitManifest(bytes, path);
   return manifest === null ? null : { manifest, manifestDigest };
 }

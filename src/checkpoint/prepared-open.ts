@@ -8,7 +8,7 @@ import type { ModelDescription } from './model-description.js';
 import { decodeManifest, type PreparedManifest, preparedNames } from './prepared-manifest.js';
 import type { PreparedModel, PreparedTensor } from './prepared-model.js';
 import type { SourceFile } from './source-digest.js';
-import { verifyDigests } from './verify-digests.js';
+import { requireStatedDigest, verifyDigests } from './verify-digests.js';
 
 /** The checkpoint that a prepared directory is expected to have come from. */
 export interface ExpectedSource {
@@ -138,13 +138,7 @@ async function checkManifestDigest(directory: string, actual: string): Promise<v
   } catch (cause) {
     throw incomplete(directory, preparedNames.digest, cause);
   }
-  const stated = line.slice(0, 64);
-  if (stated === actual) return;
-  throw new TamperedError(
-    'manifest-digest',
-    `Cannot trust "${join(directory, preparedNames.manifest)}": its SHA-256 is ${actual}, "${preparedNames.digest}" says ${JSON.stringify(stated)}; delete the directory to prepare it anew`,
-    { directory, actual, stated },
-  );
+  requireStatedDigest(directory, preparedNames, actual, line);
 }
 
 function sourceFilesOf(manifest: PreparedManifest): SourceFile[] {

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { FileHandle } from 'node:fs/promises';
+import { join } from 'node:path';
 import { InterruptedError, TamperedError } from '../base/errors.js';
 
 /** Bytes of a file and the digest that a manifest states of them. */
@@ -8,6 +9,25 @@ export interface DigestedBytes {
   readonly byteOffset: number;
   readonly byteLength: number;
   readonly sha256: string;
+}
+
+/**
+ * Compares a manifest's SHA-256 with the line that `sha256sum` would print of it, which lies beside it. Throws `TamperedError`
+ * `manifest-digest`.
+ */
+export function requireStatedDigest(
+  directory: string,
+  names: { readonly manifest: string; readonly digest: string },
+  actual: string,
+  line: string,
+): void {
+  const stated = line.slice(0, 64);
+  if (stated === actual) return;
+  throw new TamperedError(
+    'manifest-digest',
+    `Cannot trust "${join(directory, names.manifest)}": its SHA-256 is ${actual}, "${names.digest}" says ${JSON.stringify(stated)}; delete the directory to prepare it anew`,
+    { directory, actual, stated },
+  );
 }
 
 const chunkBytes = 4 * 1024 * 1024;

@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os';
 import { ExecutionError, SetupError, UsageError } from '../../base/errors.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
 import type { Backend, BackendInfo, Transfer, TransferFile, TransferReport } from '../backend.js';
-import { notHeld, requireFilling } from '../buffer-checks.js';
+import { notHeld, requireFilling, requireSpan } from '../buffer-checks.js';
 import { encodePlaced } from '../encoded-program.js';
 import type { PlacedOp } from '../ops.js';
 import { submissionError, transferError } from './native-errors.js';
@@ -121,7 +121,7 @@ export class NativeBackend implements Backend {
 
   write(target: Span, bytes: Uint8Array): void {
     this.#checkOpen('write');
-    this.#checkSpan('write', target);
+    requireSpan('write', target, this.#buffers.has(target.buffer));
     requireFilling(target, bytes);
     if (bytes.byteLength > 0) this.#library.copyIn(target.buffer.address + target.byteOffset, bytes);
   }
@@ -130,7 +130,7 @@ export class NativeBackend implements Backend {
     this.#checkOpen('read');
     await this.#submitted;
     this.#checkOpen('read');
-    this.#checkSpan('read', source);
+    requireSpan('read', source, this.#buffers.has(source.buffer));
     const bytes = new Uint8Array(source.byteLength);
     if (bytes.byteLength > 0) this.#library.copyOut(bytes, source.buffer.address + source.byteOffset);
     return bytes;
@@ -141,7 +141,7 @@ export class NativeBackend implements Backend {
     const regions = new Float64Array(transfers.length * 4);
     let requestedBytes = 0;
     transfers.forEach(({ file, position, target }, index) => {
-      this.#checkSpan('transfer', target);
+      requireSpan('transfer', target, this.#buffers.has(target.buffer));
       regions.set(
         [file.descriptor, position, target.buffer.address + target.byteOffset, target.byteLength],
         index * 4,
@@ -174,7 +174,7 @@ export class NativeBackend implements Backend {
   /** Reads `count` floats (a multiple of 65,536) with every thread: the ceiling that benchmarks compare with. */
   sum(source: Span, count: number): Promise<number> {
     this.#checkOpen('sum');
-    this.#checkSpan('sum', source);
+    requireSpan('sum', source, this.#buffers.has(source.buffer));
     const running = this.#submitted.then(() =>
       this.#library.sum(this.#handle, source.buffer.address + source.byteOffset, count),
     );
@@ -194,21 +194,6 @@ export class NativeBackend implements Backend {
   #checkOpen(action: string): void {
     if (this.#closing !== null) {
       throw new ExecutionError('backend-closed', `Cannot ${action}: the native backend is closed`);
-    }
-  }
-
-  /** Native code would follow a stale address: a span of a released buffer must not reach it. */
-  #checkSpan(action: string, span: Span): void {
-    const { buffer, byteOffset, byteLength } = span;
-    if (!this.#buffers.has(buffer)) {
-      throw new RangeError(
-        `Cannot ${action} "${buffer.label}": it is not a buffer of this backend, or released`,
-      );
-    }
-    if (byteOffset < 0 || byteLength < 0 || byteOffset + byteLength > buffer.byteLength) {
-      throw new RangeError(
-        `Cannot ${action} ${byteLength} bytes at ${byteOffset} of "${buffer.label}": it holds ${buffer.byteLength}`,
-      );
     }
   }
 }

@@ -1,6 +1,6 @@
 import { SetupError } from '../../base/errors.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
-import { notHeld } from '../buffer-checks.js';
+import { notHeld, requireSpan } from '../buffer-checks.js';
 import { type SharedMemory, wasm } from './wasm-api.js';
 import { WasmHeap } from './wasm-heap.js';
 import { guardBytes, pageBytes, scratchAt } from './wasm-layout.js';
@@ -83,17 +83,8 @@ export class WasmMemory {
 
   /** The bytes of a span; `action` is for the `RangeError` of a released or foreign buffer, or of a span too long. */
   bytes(action: string, span: Span): Uint8Array {
+    requireSpan(action, span, this.#buffers.has(span.buffer));
     const { buffer, byteOffset, byteLength } = span;
-    if (!this.#buffers.has(buffer)) {
-      throw new RangeError(
-        `Cannot ${action} "${buffer.label}": it is not a buffer of this backend, or released`,
-      );
-    }
-    if (byteOffset < 0 || byteLength < 0 || byteOffset + byteLength > buffer.byteLength) {
-      throw new RangeError(
-        `Cannot ${action} ${byteLength} bytes at ${byteOffset} of "${buffer.label}": it holds ${buffer.byteLength}`,
-      );
-    }
     // The view is made anew each time, because growing a shared memory leaves older views at the older length.
     return new Uint8Array(this.memory.buffer, buffer.address + byteOffset, byteLength);
   }

@@ -1,6 +1,6 @@
 import { SetupError } from '../../base/errors.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
-import { notHeld } from '../buffer-checks.js';
+import { notHeld, requireSpan } from '../buffer-checks.js';
 import { check, cudaCodes, type DriverLibrary, describe } from './driver.js';
 import { allocatePinned, type PinnedMemory } from './pinned-memory.js';
 
@@ -93,18 +93,9 @@ export class DeviceMemory {
   }
 
   /** The device address of a span. Foreign code would follow a stale one: a released buffer must not reach it. */
-  address(action: string, { buffer, byteOffset, byteLength }: Span): number {
-    if (!this.#buffers.has(buffer)) {
-      throw new RangeError(
-        `Cannot ${action} "${buffer.label}": it is not a buffer of this backend, or released`,
-      );
-    }
-    if (byteOffset < 0 || byteLength < 0 || byteOffset + byteLength > buffer.byteLength) {
-      throw new RangeError(
-        `Cannot ${action} ${byteLength} bytes at ${byteOffset} of "${buffer.label}": it holds ${buffer.byteLength}`,
-      );
-    }
-    return buffer.address + byteOffset;
+  address(action: string, span: Span): number {
+    requireSpan(action, span, this.#buffers.has(span.buffer));
+    return span.buffer.address + span.byteOffset;
   }
 
   /** Of the whole device, now. */

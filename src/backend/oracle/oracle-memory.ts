@@ -1,6 +1,6 @@
 import { DefectError, ExecutionError } from '../../base/errors.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
-import { notHeld } from '../buffer-checks.js';
+import { notHeld, requireSpan } from '../buffer-checks.js';
 
 const alignment = 64;
 
@@ -33,15 +33,8 @@ export class OracleMemory {
   bytes(span: Span): Uint8Array {
     const { buffer, byteOffset, byteLength } = span;
     const bytes = this.#bytes.get(buffer);
-    if (bytes === undefined) {
-      throw new RangeError(`Cannot use "${buffer.label}": it is not a buffer of this backend, or released`);
-    }
-    if (byteOffset < 0 || byteLength < 0 || byteOffset + byteLength > buffer.byteLength) {
-      throw new RangeError(
-        `Cannot use ${byteLength} bytes at ${byteOffset} of "${buffer.label}": it holds ${buffer.byteLength}`,
-      );
-    }
-    return new Uint8Array(bytes, byteOffset, byteLength);
+    requireSpan('use', span, bytes !== undefined);
+    return new Uint8Array(bytes!, byteOffset, byteLength);
   }
 
   floats(span: Span): Float32Array {

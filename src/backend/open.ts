@@ -20,6 +20,8 @@ export interface BackendOptions {
   readonly device?: number;
   /** `native` is for a GPU; default `portable`. */
   readonly numerics?: NumericsMode;
+  /** Told what opening waits for. */
+  readonly onNote?: ((text: string) => void) | undefined;
 }
 
 /**

@@ -42,13 +42,13 @@ export async function planOnBackend<Plan extends Planned>(
   plan: PlanOn<Plan>,
 ): Promise<Plan> {
   const name = options.backend === 'auto' ? impliedByValues(options) : options.backend;
-  if (name !== 'auto') return planOn(options, name, (backend) => plan(backend, null, onNote));
+  if (name !== 'auto') return planOn(options, name, onNote, (backend) => plan(backend, null, onNote));
   const notes: string[] = [];
   let refusal: SetupError | BudgetError | ExecutionError;
   try {
     await requireGpu();
     requireContextRoom(options);
-    const planned = await planOn(options, 'cuda', async (backend) => {
+    const planned = await planOn(options, 'cuda', onNote, async (backend) => {
       const choice = { backend: 'cuda', reason: `a GPU is there: ${backend.info.reason}` } as const;
       const made = await plan(backend, choice, (note) => notes.push(note));
       requireRoom(backend, made.placement);
@@ -64,7 +64,7 @@ export async function planOnBackend<Plan extends Planned>(
   const reason = reasonOf(refusal, options);
   if (!ordinaryReasons.has(refusal.code)) onNote?.(`computing on the CPU: ${reason}`);
   const choice = { backend: 'cpu', reason } as const;
-  return planOn(options, 'cpu', (backend) => plan(backend, choice, onNote));
+  return planOn(options, 'cpu', onNote, (backend) => plan(backend, choice, onNote));
 }
 
 /** `auto` that was said, not left open: what cannot be had on both is had on one. */
@@ -75,9 +75,10 @@ function impliedByValues({ threads: _, device, ...others }: SessionOptions): Ses
 async function planOn<Plan>(
   { kernels, threads, device, numerics }: SessionOptions,
   name: Exclude<SessionOptions['backend'], 'auto'>,
+  onNote: SessionHooks['onNote'],
   plan: (backend: Backend) => Promise<Plan>,
 ): Promise<Plan> {
-  const backend = await openBackend({ name, kernels, threads, device, numerics });
+  const backend = await openBackend({ name, kernels, threads, device, numerics, onNote });
   try {
     return await plan(backend);
   } catch (error) {

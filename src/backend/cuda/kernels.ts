@@ -26,21 +26,28 @@ export function kernelCacheFolder(): string {
 
 /**
  * Compiles the kernels for an architecture, or reads them from the cache, whose names are digests of source, options,
- * compiler version and architecture. Throws `SetupError` `no-cuda-compiler`; a cache that cannot be written is passed over.
+ * compiler version and architecture; `onNote` is told before it compiles. Throws `SetupError` `no-cuda-compiler`; a cache that
+ * cannot be written is passed over.
  */
 export async function kernelImages(
   architecture: number,
   numerics: BackendInfo['numerics'],
+  onNote?: (text: string) => void,
 ): Promise<KernelImages> {
   const units = readKernelUnits(numerics);
   const compiler = loadCompiler();
   const options = compileOptions(compiler, architecture);
+  const wanted = units.map((unit) => {
+    const unitOptions = [...options, ...unit.options];
+    const path = join(kernelCacheFolder(), `${cacheKey(unit, unitOptions, compiler)}.cubin`);
+    return { unit, unitOptions, path, there: existsSync(path) };
+  });
+  const missing = wanted.filter(({ there }) => !there).length;
+  if (missing > 0) onNote?.(`compiling kernels for the GPU, kept for the next time: ${missing} units`);
   let compiled = 0;
   const images = await Promise.all(
-    units.map(async (unit) => {
-      const unitOptions = [...options, ...unit.options];
-      const path = join(kernelCacheFolder(), `${cacheKey(unit, unitOptions, compiler)}.cubin`);
-      if (existsSync(path)) return { name: unit.name, image: new Uint8Array(await readFile(path)) };
+    wanted.map(async ({ unit, unitOptions, path, there }) => {
+      if (there) return { name: unit.name, image: new Uint8Array(await readFile(path)) };
       const { image } = await compile(compiler, unit.name, unit.source, unitOptions);
       compiled += 1;
       await keep(path, image);

@@ -22,6 +22,8 @@ export interface CudaOptions {
    * Default true.
    */
   readonly overlap?: boolean;
+  /** Told before kernels are compiled, which takes a while and is done once. */
+  readonly onNote?: ((text: string) => void) | undefined;
 }
 
 /** Drivers from CUDA 12.3 on record the overlap of kernels into graphs. */
@@ -36,7 +38,7 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
   const device = chooseDevice(driver, options.device ?? 0);
   const numerics = options.numerics ?? 'portable';
   if (numerics === 'native') requireTensorCores(device);
-  const kernels = await kernelImages(device.architecture, numerics);
+  const kernels = await kernelImages(device.architecture, numerics, options.onNote);
   const {
     value,
     bytes: contextBytes,

@@ -1,6 +1,6 @@
 // Predicted against measured milliseconds a token, of every arm that fits, warm: rates as a run measures them when it is
 // planned, then the median step of each arm, arms taking turns. Aim: within 25 % on a CPU.
-// node bench/planner.mjs [--json] [--model DIR] [--budget SIZE] [--tokens N] [--rounds N] [--threads N]
+// node bench/planner.mjs [--json] [--model DIR] [--shape NAME] [--budget SIZE] [--tokens N] [--rounds N] [--threads N]
 import { availableParallelism, cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -10,22 +10,26 @@ import { measureRates } from '../dist/generate/measure-rates.js';
 import { closePlan, planSession } from '../dist/generate/session.js';
 import { runArm } from './support/arms.mjs';
 import { makeWhereAbsent } from './support/checkpoint.mjs';
+import { profileOf } from './support/profile.mjs';
 import { median } from './support/statistics.mjs';
 
 const { values } = parseArgs({
   options: {
     json: { type: 'boolean', default: false },
     model: { type: 'string', default: join(tmpdir(), 'waybill-bench-opt-1.3b') },
+    shape: { type: 'string', default: 'opt-1.3b' },
     budget: { type: 'string', default: '2000MB' },
     tokens: { type: 'string', default: '11' },
     rounds: { type: 'string', default: '3' },
     threads: { type: 'string', default: String(availableParallelism()) },
   },
 });
-await makeWhereAbsent(values.model);
+await makeWhereAbsent(values.model, values.shape);
 const threads = Number(values.threads);
 const budgetBytes = parseByteSize(values.budget);
-const prompt = Array.from({ length: 16 }, (_, index) => 5 + ((index * 37) % 300));
+const idsFrom = (first, count) =>
+  Array.from({ length: count }, (_, index) => 5 + ((first + index * 37) % 300));
+const prompt = idsFrom(0, 16);
 const bounded = policyNames.filter((policy) => !policy.startsWith('resident'));
 const arms = [
   ...policyNames
@@ -43,11 +47,17 @@ async function ratesNow() {
     contextPositions: 64,
   });
   try {
-    return await measureRates(plan.prepared, plan.backend, { budgetBytes, activeShare: 0.034 });
+    return await measureRates(plan.prepared, plan.backend, { budgetBytes, activeShare, quantised: true });
   } finally {
     await closePlan(plan);
   }
 }
+
+// A plan knows of activity what a profile says.
+const { path: profile, activeShare } = await profileOf(
+  { model: values.model, threads, budgetBytes },
+  idsFrom(11, 64),
+);
 
 // Reads the whole file once, so that rates are those of the page cache, as the measured steps are.
 await runArm({
@@ -63,7 +73,7 @@ for (let round = 0; round < Number(values.rounds); round++) {
   process.stderr.write(`${JSON.stringify(rates)}\n`);
   for (const [index, arm] of arms.entries()) {
     try {
-      const options = { model: values.model, threads, ...arm };
+      const options = { model: values.model, threads, profile, ...arm };
       results[index].push(
         await runArm({ options, cold: false, tokens: Number(values.tokens), prompt, rates }),
       );

@@ -1,30 +1,28 @@
 // Every way for rows to come, on an OPT-1.3B shape whose neurons are popular by Zipf's law (exponent 1, about half of a token's
 // rows in common with the token before), from disk, cold and warm: bytes, milliseconds, and ratios against packets that
 // keep no rows. Arms take turns; exact ones must agree in every logits digest.
-// node bench/policies.mjs [--json] [--model DIR] [--budget SIZE] [--tokens N] [--rounds N] [--threads N]
-import { existsSync, writeFileSync } from 'node:fs';
+// node bench/policies.mjs [--json] [--model DIR] [--shape NAME] [--budget SIZE] [--tokens N] [--rounds N] [--threads N]
 import { availableParallelism, cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { profileText } from '../dist/acquire/activation-profile.js';
 import { parseByteSize } from '../dist/base/byte-size.js';
-import { ActivationCounter } from '../dist/generate/activation-counter.js';
-import { openModel } from '../dist/generate/session.js';
 import { canEvict, runArm } from './support/arms.mjs';
 import { makeWhereAbsent } from './support/checkpoint.mjs';
+import { profileOf } from './support/profile.mjs';
 import { median } from './support/statistics.mjs';
 
 const { values } = parseArgs({
   options: {
     json: { type: 'boolean', default: false },
     model: { type: 'string', default: join(tmpdir(), 'waybill-bench-opt-1.3b-zipf') },
+    shape: { type: 'string', default: 'opt-1.3b' },
     budget: { type: 'string', default: '2000MB' },
     tokens: { type: 'string', default: '11' },
     rounds: { type: 'string', default: '3' },
     threads: { type: 'string', default: String(availableParallelism()) },
   },
 });
-await makeWhereAbsent(values.model, 'opt-1.3b', {
+await makeWhereAbsent(values.model, values.shape, {
   popularity: { kind: 'zipf', exponent: 1 },
   positionShare: 0.55,
 });
@@ -33,25 +31,10 @@ const base = {
   threads: Number(values.threads),
   budgetBytes: parseByteSize(values.budget),
 };
-const profile = join(values.model, '..', 'waybill-bench-zipf-profile.json');
 const idsFrom = (first, count) =>
   Array.from({ length: count }, (_, index) => 5 + ((first + index * 37) % 300));
 
-/** From other positions and tokens than the trials use. */
-async function recordProfile() {
-  const session = await openModel({ ...base, policy: 'packets', contextPositions: 400, prefillChunk: 16 });
-  try {
-    const counter = new ActivationCounter(session.plan.prepared.description);
-    session.observer = counter.observer;
-    for await (const _ of session.generate([idsFrom(11, 64)], { maxNewTokens: 16, ignoreEos: true }));
-    session.observer = null;
-    writeFileSync(profile, profileText(counter.profile(session.plan.prepared.sourceDigest)));
-  } finally {
-    await session.close();
-  }
-}
-
-if (!existsSync(profile)) await recordProfile();
+const { path: profile } = await profileOf(base, idsFrom(11, 64));
 const arms = [
   { name: 'packets, none kept', options: { policy: 'packets' }, keepRows: false },
   { name: 'packets', options: { policy: 'packets' } },

@@ -6,11 +6,12 @@ import type { PolicyName } from './policy.js';
 import { type MachineRates, priceToken } from './price.js';
 
 /**
- * What `auto` chooses among, the first of equal ones; all are exact. Controls are never better. Forecasts move more bytes
+ * What `auto` chooses among, the first of equal ones; all are exact. `certified` wants low-bit copies that are there: writing
+ * them takes disk and minutes that nobody has asked for. Controls are never better. Forecasts move more bytes
  * than packets, and what their overlap is worth no plan can tell; an LRU depends on how a text repeats itself, so only a
  * hot set is here, which a profile prices.
  */
-const candidates: readonly PolicyName[] = ['resident-sparse', 'phase', 'packets', 'retention'];
+const candidates: readonly PolicyName[] = ['resident-sparse', 'phase', 'packets', 'retention', 'certified'];
 
 /** `phase` reads prompts in long pieces, which is worth more than so small a part of the time of new tokens. */
 const worthwhile = 1 / 32;
@@ -21,6 +22,12 @@ export interface PriceTag {
   readonly msPerToken: number | null;
 }
 
+/** A policy that cannot be chosen; the reason is a sentence without its full stop. */
+export interface LeftOut {
+  readonly policy: PolicyName;
+  readonly reason: string;
+}
+
 /** What `auto` came to, and why. */
 export interface PolicyChoice {
   readonly policy: PolicyName;
@@ -28,21 +35,33 @@ export interface PolicyChoice {
   readonly reason: string;
   /** All that were looked at; empty where nothing had to be priced. */
   readonly prices: readonly PriceTag[];
+  /** Candidates that were not looked at, and why. */
+  readonly leftOut: readonly LeftOut[];
   readonly rates: MachineRates | null;
 }
 
 /**
  * The exact policy that is expected to need the least time for a new token. `measure` is asked only where there is a
  * choice: what fits is held, its zero rows skipped. `phase` where nothing fits, so that planning refuses with its figures.
+ * `uncertified`: why `certified` is not to be chosen, null where it may.
  */
 export async function choosePolicy(
   request: PlacementRequest,
   measure: (placement: Placement) => Promise<MachineRates>,
+  uncertified: string | null,
 ): Promise<{ readonly choice: PolicyChoice; readonly request: PlacementRequest }> {
   const plain: PlacementRequest = { ...request, policy: 'phase' };
-  const chosen = (choice: PolicyChoice) => ({ choice, request: requestFor(plain, choice.policy) });
+  const leftOut: LeftOut[] = [];
+  if (request.profile === undefined) {
+    leftOut.push({ policy: 'retention', reason: 'there is no activation profile to choose a hot set by' });
+  }
+  if (uncertified !== null) leftOut.push({ policy: 'certified', reason: uncertified });
+  const chosen = (choice: Omit<PolicyChoice, 'leftOut'>) => ({
+    choice: { ...choice, leftOut },
+    request: requestFor(plain, choice.policy),
+  });
   const eligible = candidates.filter(
-    (policy) => isExact(policy) && (policy !== 'retention' || request.profile !== undefined),
+    (candidate) => isExact(candidate) && !leftOut.some(({ policy }) => policy === candidate),
   );
   const fitting = comparePolicies(plain, eligible).filter(({ placement }) => placement !== null);
   const first = fitting[0];

@@ -94,6 +94,7 @@ function planText(plan: SessionPlan): string {
     `held       ${bytesText(totalBytes)}; this policy needs at least ${bytesText(minimumBytes)}; the runtime itself takes up to ${formatByteSize(runtimeAllowanceBytes)} more`,
     `a token    ${bytesText(moved.expectedBytes)}: dense ${formatByteSize(moved.denseDecodeBytes)}, rows ${formatByteSize(moved.expectedPacketBytes)} if ${(moved.activeShare * 100).toFixed(1)} % of neurons are active (${moved.activeShareSource}), embedding ${formatByteSize(moved.embeddingBytes)}`,
   ];
+  for (const { policy, reason } of choice?.leftOut ?? []) lines.push(`left out   ${policy}: ${reason}`);
   if (placement.predictedMsPerToken !== null)
     lines.push(
       `predicted  about ${placement.predictedMsPerToken.toFixed(2)} ms a token for what moves, ${ratesText(plan)}; arithmetic comes on top`,

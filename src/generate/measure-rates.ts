@@ -1,16 +1,32 @@
 import { createHash } from 'node:crypto';
 import type { MachineRates } from '../acquire/price.js';
 import type { Backend } from '../backend/backend.js';
-import type { LinearOp, PlacedOp } from '../backend/ops.js';
+import type { PlacedOp } from '../backend/ops.js';
 import { storedBytes } from '../base/stored-type.js';
+import { lowBitFormat } from '../checkpoint/low-bit.js';
+import { largestLowBitInputs, lowBitLayout, roundedInputLayout } from '../checkpoint/low-bit-layout.js';
+import { defaultLowBit } from '../checkpoint/low-bit-plan.js';
+import { isSparse } from '../checkpoint/model-config.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
 import { type DeviceBuffer, spanOf, subspan } from '../memory/buffers.js';
 import { measureLink } from './link-rates.js';
+import {
+  certifyOps,
+  type MeasuredOps,
+  type MeasuredShape,
+  type MeasureRoom,
+  productOps,
+  quantisedOps,
+  smallOps,
+} from './measured-ops.js';
 
-/** Larger than the caches of a processor; a product over it takes some milliseconds. */
+/** Larger than the caches of a processor, or of a device; products over it take some milliseconds. */
 const sampleBytes = 64 * 1024 * 1024;
-/** Of a device: a product reads weights at about this share of the rate at which it copies (read and written). */
-const deviceReadShare = 0.3;
+const deviceSampleBytes = 256 * 1024 * 1024;
+/** Products of a submission to a device: as many as hide what starting one costs. */
+const deviceProducts = 16;
+/** Small ops of a submission; the difference to one tells what each takes. */
+const smallCount = 64;
 const largestRead = 4 * 1024 * 1024;
 const reads = 4;
 const passes = 3;
@@ -23,6 +39,8 @@ export interface MeasureOptions {
   readonly budgetBytes: number;
   /** Share of neurons that are active: rows are read in calls of as many. */
   readonly activeShare: number;
+  /** Measure products with quantised weights, too. */
+  readonly quantised?: boolean;
 }
 
 /**
@@ -46,48 +64,37 @@ export async function measureRates(
 class Bench {
   readonly #prepared: PreparedModel;
   readonly #backend: Backend;
-  readonly #activeShare: number;
+  readonly #options: MeasureOptions;
   readonly #held: DeviceBuffer[] = [];
-  readonly #weights: DeviceBuffer;
   readonly #landing: DeviceBuffer;
-  readonly #product: readonly PlacedOp[];
-  readonly #productBytes: number;
+  readonly #shape: MeasuredShape;
+  readonly #room: MeasureRoom;
+  readonly #product: MeasuredOps;
   readonly #compact: readonly PlacedOp[];
   readonly #count: DeviceBuffer;
 
-  constructor(prepared: PreparedModel, backend: Backend, { budgetBytes, activeShare }: MeasureOptions) {
+  constructor(prepared: PreparedModel, backend: Backend, options: MeasureOptions) {
     this.#prepared = prepared;
     this.#backend = backend;
-    this.#activeShare = activeShare;
+    this.#options = options;
     const { config, matrices } = prepared.description;
+    const most = backend.hostTier === undefined ? sampleBytes : deviceSampleBytes;
+    const room = Math.min(most, Math.floor(options.budgetBytes / 3));
     const type = matrices[0]?.type ?? 'f32';
-    const outputs = config.hiddenSize;
-    const room = Math.min(sampleBytes, Math.floor(budgetBytes / 3));
-    const inputs = Math.max(128, Math.floor(room / (outputs * storedBytes[type]) / 128) * 128);
-    this.#productBytes = inputs * outputs * storedBytes[type];
-    this.#weights = this.#hold(this.#productBytes);
+    const inputs = config.hiddenSize;
+    const fitting = Math.floor(room / (inputs * storedBytes[type]) / 16) * 16;
+    const outputs = Math.max(16, Math.min(config.ffnSize, fitting));
+    this.#shape = { inputs, outputs, type };
+    const leastBytes = lowBitLayout(lowBitFormat(defaultLowBit), inputs, outputs, 0).byteLength;
+    const weights = this.#hold(Math.max(inputs * outputs * storedBytes[type], leastBytes, room));
     this.#landing = this.#hold(Math.max(leastLanding, Math.min(reads * largestRead, room / 2)));
     const x = this.#hold(inputs * 4);
-    const out = this.#hold(outputs * 4);
+    const out = this.#hold(Math.max(inputs, outputs) * 4);
+    const rounded = this.#hold(roundedInputLayout(1, inputs, 0).byteLength);
+    this.#room = { weights: spanOf(weights), x: spanOf(x), out: spanOf(out), rounded: spanOf(rounded) };
+    this.#product = productOps(this.#room, this.#shape, this.#fewest);
     const activation = this.#hold(config.ffnSize * 4);
     this.#count = this.#hold(4 * (1 + config.ffnSize));
-    const op: LinearOp = {
-      kind: 'linear',
-      rows: 1,
-      x: spanOf(x),
-      xStride: inputs,
-      inputBegin: 0,
-      inputEnd: inputs,
-      outputs,
-      matrix: { span: spanOf(this.#weights), type, layout: 'input-major', rowStride: outputs },
-      out: spanOf(out),
-      outStride: outputs,
-      outOffset: 0,
-      continues: false,
-      bias: null,
-      residual: null,
-    };
-    this.#product = [{ label: 'rate of products', op }];
     this.#compact = [
       {
         label: 'round trip',
@@ -100,9 +107,13 @@ class Bench {
         },
       },
     ];
-    for (const buffer of [this.#weights, x, activation]) {
+    for (const buffer of [weights, x, rounded, activation]) {
       backend.write(spanOf(buffer), new Uint8Array(buffer.byteLength));
     }
+  }
+
+  get #fewest(): number {
+    return this.#backend.hostTier === undefined ? 1 : deviceProducts;
   }
 
   async measure(): Promise<MachineRates> {
@@ -111,38 +122,48 @@ class Bench {
       backend.hostTier?.measureLink === undefined ? null : await measureLink(this.#prepared, backend);
     const roundTripSeconds = await this.#roundTrip();
     const logitsSeconds = secondsOf(() => this.#digestLogits());
+    const inMemory = await this.#computing(roundTripSeconds);
     if (device !== null) {
-      const copied = 'deviceBytesPerSecond' in device ? Number(device.deviceBytesPerSecond) : 1e12;
-      return {
-        denseBytesPerSecond: device.denseBytesPerSecond,
-        rowBytesPerSecond: device.rowBytesPerSecond,
-        computeBytesPerSecond: copied * deviceReadShare,
-        overlapShare: 1,
-        roundTripSeconds,
-        logitsSeconds,
-      };
+      const { denseBytesPerSecond, rowBytesPerSecond } = device;
+      const link = { denseBytesPerSecond, rowBytesPerSecond, overlapShare: 1 };
+      return { ...link, ...inMemory, roundTripSeconds, logitsSeconds };
     }
-    await this.#multiply(); // pages come into being
     const dense = await this.#readPieces(0);
     const rows = await this.#readRows();
-    let computeSeconds = Infinity;
-    for (let pass = 0; pass < passes; pass += 1) {
-      computeSeconds = Math.min(computeSeconds, await this.#multiply());
-    }
     // The same regions again: both rates are then those of the page cache, which is where overlap is in doubt.
     const again = await this.#readPieces(0);
+    const computeSeconds = this.#product.byteLength / inMemory.computeBytesPerSecond;
     const began = process.hrtime.bigint();
-    const [product] = await Promise.all([this.#multiply(), this.#readPieces(0)]);
+    await Promise.all([backend.submit(this.#product.ops), this.#readPieces(0)]);
     const both = secondsSince(began);
     const hidden = (computeSeconds + again.seconds - both) / Math.min(computeSeconds, again.seconds);
     return {
       denseBytesPerSecond: dense.bytes / dense.seconds,
       rowBytesPerSecond: rows.bytes / rows.seconds,
-      computeBytesPerSecond: this.#productBytes / computeSeconds,
-      overlapShare: product > 0 ? Math.max(0, Math.min(1, hidden)) : 0,
+      ...inMemory,
+      overlapShare: Math.max(0, Math.min(1, hidden)),
       roundTripSeconds,
       logitsSeconds,
     };
+  }
+
+  /** Rates of what is read from where it is computed with. */
+  async #computing(roundTripSeconds: number) {
+    const { config, matrices } = this.#prepared.description;
+    const rate = async ({ ops, byteLength }: MeasuredOps) => byteLength / (await this.#leastSeconds(ops));
+    const computeBytesPerSecond = await rate(this.#product);
+    const certifies = isSparse(config.activation) && config.hiddenSize <= largestLowBitInputs;
+    const certifyBytesPerSecond = certifies
+      ? await rate(certifyOps(this.#room, this.#shape, this.#fewest))
+      : computeBytesPerSecond;
+    const width = config.hiddenSize;
+    const many = await this.#leastSeconds(smallOps(this.#room, smallCount, width));
+    const smallOpSeconds = Math.max(0, many - roundTripSeconds / 2) / smallCount;
+    const common = { computeBytesPerSecond, certifyBytesPerSecond, smallOpSeconds };
+    if (this.#options.quantised !== true || matrices.length === 0) return common;
+    const q8 = await rate(quantisedOps(this.#room, this.#shape, 'q8', this.#fewest));
+    const q4 = await rate(quantisedOps(this.#room, this.#shape, 'q4', this.#fewest));
+    return { ...common, quantisedBytesPerSecond: { q8, q4 } };
   }
 
   release(): void {
@@ -159,10 +180,16 @@ class Bench {
     return this.#held.at(-1)!;
   }
 
-  async #multiply(): Promise<number> {
-    const began = process.hrtime.bigint();
-    await this.#backend.submit(this.#product);
-    return secondsSince(began);
+  /** The shortest of some runs behind those that make pages come into being and a device record the ops. */
+  async #leastSeconds(ops: readonly PlacedOp[]): Promise<number> {
+    const warmUps = this.#backend.hostTier === undefined ? 1 : 2;
+    let least = Infinity;
+    for (let pass = 0; pass < warmUps + passes; pass += 1) {
+      const began = process.hrtime.bigint();
+      await this.#backend.submit(ops);
+      if (pass >= warmUps) least = Math.min(least, secondsSince(began));
+    }
+    return least;
   }
 
   async #roundTrip(): Promise<number> {
@@ -199,7 +226,7 @@ class Bench {
       const { byteOffset, byteLength } = this.#prepared.tensor(matrix.id);
       const rowBytes = byteLength / matrix.inputs;
       const most = Math.floor(this.#landing.byteLength / rowBytes);
-      const count = Math.max(1, Math.min(most, Math.round(this.#activeShare * matrix.inputs)));
+      const count = Math.max(1, Math.min(most, Math.round(this.#options.activeShare * matrix.inputs)));
       const regions = Array.from({ length: count }, (_, index) => ({
         file: weightsFile,
         position:

@@ -34,6 +34,7 @@ import type { GenerateOptions } from './options.js';
 import { RecordedPasses } from './recorded-passes.js';
 import { type SessionHooks, type SessionOptions, sessionOptions } from './session-options.js';
 import { Turn } from './turn.js';
+import { whyUncertified } from './why-uncertified.js';
 
 /** What `onProgress` says of the phases of preparing. */
 export const prepareLabels: Readonly<Record<PreparePhase, string>> = {
@@ -268,8 +269,11 @@ async function place(
   };
   let [request, choice]: [PlacementRequest, PolicyChoice | null] = [asked, null];
   if (options.policy === 'auto') {
-    ({ request, choice } = await choosePolicy(asked, ({ moved: { activeShare } }) =>
-      measureRates(prepared, backend, { budgetBytes: options.budgetBytes, activeShare }),
+    ({ request, choice } = await choosePolicy(
+      asked,
+      ({ moved: { activeShare } }) =>
+        measureRates(prepared, backend, { budgetBytes: options.budgetBytes, activeShare }),
+      await whyUncertified(options, prepared, lowBit),
     ));
     onNote?.(`policy "${choice.policy}" was picked: ${choice.reason}`);
   }

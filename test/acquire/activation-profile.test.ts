@@ -169,20 +169,26 @@ group('expected bytes of rows', () => {
   });
 
   test('auto takes what is expected to be fastest for new tokens, by the rates it is given', async () => {
-    const rates: MachineRates = {
+    let rates: MachineRates = {
       denseBytesPerSecond: 1e6,
       rowBytesPerSecond: 1e5,
       computeBytesPerSecond: 1e9,
+      certifyBytesPerSecond: 5e8,
+      smallOpSeconds: 0,
       overlapShare: 0,
       roundTripSeconds: 0,
       logitsSeconds: 0,
     };
     let measured = 0;
-    const choose = (more: Partial<PlacementRequest>) =>
-      choosePolicy({ ...request, ...more }, async () => {
-        measured += 1;
-        return rates;
-      });
+    const choose = (more: Partial<PlacementRequest>, uncertified: string | null = 'none is written') =>
+      choosePolicy(
+        { ...request, ...more },
+        async () => {
+          measured += 1;
+          return rates;
+        },
+        uncertified,
+      );
     const request = {
       description,
       tensor,
@@ -208,7 +214,29 @@ group('expected bytes of rows', () => {
         { policy: 'packets', msPerToken: byPackets },
       ]);
       expect(choice.reason).toContain('the model does not fit');
+      expect(choice.leftOut).toEqual([
+        { policy: 'retention', reason: 'there is no activation profile to choose a hot set by' },
+        { policy: 'certified', reason: 'none is written' },
+      ]);
     }
+    // Where only a low-bit copy of the first projections fits, or where it saves enough of what would stream.
+    const least = planPlacement({ ...request, policy: 'certified' }).minimumBytes;
+    expect(least).toBeLessThan(minimumBytes);
+    for (const [budget, rowBytesPerSecond] of [
+      [least, 1e6],
+      [minimumBytes, 1e6],
+      [minimumBytes, 1e5],
+    ] as const) {
+      rates = { ...rates, rowBytesPerSecond };
+      const { choice } = await choose({ budgetBytes: budget }, null);
+      expect(choice.leftOut.map(({ policy }) => policy)).toEqual(['retention']);
+      expect(choice.prices).toContainEqual({ policy: 'certified', msPerToken: msBy('certified', budget) });
+      const fastest = Math.min(...choice.prices.map(({ msPerToken }) => msPerToken!));
+      expect(msBy(choice.policy, budget) * (1 - 1 / 32)).toBeLessThanOrEqual(fastest);
+    }
+    const alone = await choose({ budgetBytes: least }, null);
+    expect([alone.choice.policy, alone.request.policy]).toEqual(['certified', 'certified']);
+    rates = { ...rates, rowBytesPerSecond: 1e5 };
     // Half of the uses by rows that a hot set holds, whichever rows come first in a text.
     const chosen = await choose({ budgetBytes, profile });
     expect(chosen.request).toMatchObject({ policy: 'retention', retain: { kind: 'hot' } });
@@ -245,6 +273,8 @@ group('expected bytes of rows', () => {
             denseBytesPerSecond: 3e6,
             rowBytesPerSecond: 2e5,
             computeBytesPerSecond: 5e6,
+            certifyBytesPerSecond: 4e6,
+            smallOpSeconds: 1e-6,
             overlapShare,
             roundTripSeconds: 1e-4,
             logitsSeconds: 1e-5,

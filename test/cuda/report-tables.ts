@@ -30,6 +30,7 @@ export function shapeTables(
         `| 2.7b | | ${cell(rival)}, at most ${peakDeviceBytes} B on the device | | | ${prefillMs.toFixed(1)} | ${msPerToken.toFixed(3)} | | | | |`,
     ),
   ];
+  lines.push(...predictionTable(arms));
   const split = arms.filter(({ parts }) => parts !== null);
   if (split.length === 0) return lines;
   return [
@@ -49,6 +50,27 @@ export function shapeTables(
       const each = [attention, projections, rows, rest, attention + projections + rows + rest];
       return `| ${arm.shape} | ${percent(arm)} | ${cell(arm.arm)} | ${each.map((ms) => ms.toFixed(3)).join(' | ')} | ${arm.deviceMsPerToken?.toFixed(3) ?? '-'} | ${arm.partsBy ?? 'graph'} |`;
     }),
+  ];
+}
+
+/** What the planner's prices came to; nothing where no arm was priced. */
+function predictionTable(arms: readonly ReportedArm[]): string[] {
+  const priced = arms.flatMap(({ predictedMsPerToken, ...arm }) =>
+    typeof predictedMsPerToken === 'number' ? [{ ...arm, predicted: predictedMsPerToken }] : [],
+  );
+  if (priced.length === 0) return [];
+  return [
+    '',
+    '## Predicted and measured time of a token',
+    '',
+    "By the plan's prices at the share of neurons that was active, from rates measured before an arm was opened; reading the cache in attention is not priced.",
+    '',
+    '| shape | active, % | arm | predicted, ms | measured, ms | error, % |',
+    '|---|---|---|---|---|---|',
+    ...priced.map(
+      (arm) =>
+        `| ${arm.shape} | ${percent(arm)} | ${cell(arm.arm)} | ${arm.predicted.toFixed(3)} | ${arm.msPerToken.toFixed(3)} | ${(100 * (arm.predicted / arm.msPerToken - 1)).toFixed(1)} |`,
+    ),
   ];
 }
 

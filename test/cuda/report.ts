@@ -25,6 +25,7 @@ const armSchema = z.looseObject({
   prefillMs: z.number(),
   msPerToken: z.number(),
   deviceMsPerToken: z.number().nullable(),
+  predictedMsPerToken: z.number().nullable().optional(),
   parts: partSchema.nullable(),
   partsBy: z.enum(['graph', 'ops']).nullable().optional(),
   rowsPerToken: z.number(),

@@ -1,7 +1,9 @@
+import type { MachineRates } from '../../src/acquire/price.js';
 import type { Backend } from '../../src/backend/backend.js';
 import { openNative } from '../../src/backend/cpu/native-backend.js';
 import { openCuda } from '../../src/backend/cuda/open-cuda.js';
 import { BudgetError } from '../../src/base/errors.js';
+import { measureRates } from '../../src/generate/measure-rates.js';
 import { Arm, type ArmPlan } from './shape-arm.js';
 import { certifiedName, groupsOf, type ShapeGroup } from './shape-arms.js';
 import { type ShapeModel, type ShapeName, writeShape } from './shape-model.js';
@@ -37,7 +39,7 @@ const fewTokens = 8;
 
 /** Random weights in published sizes; digests of all arms of a shape must agree at each share of active neurons. */
 export async function benchShape(options: ShapeBenchOptions, log: Log): Promise<ShapeReport> {
-  const found: Found = { arms: [], failures: [], rivals: [], copyRate: null };
+  const found: Found = { arms: [], failures: [], rivals: [], copyRate: null, rates: null };
   for (const name of options.shapes) {
     const began = Date.now();
     const model = writeShape(name, name === '2.7b' ? Number.POSITIVE_INFINITY : distinctLayers);
@@ -62,6 +64,8 @@ interface Found {
   readonly failures: string[];
   rivals: ShapeReport['rivals'];
   copyRate: number | null;
+  /** Of the group that runs. */
+  rates: MachineRates | null;
 }
 
 /** Opens all arms of a group, lets them and the rivals take turns, then looks at each by itself. */
@@ -75,12 +79,14 @@ async function runGroup(
   const { promptTokens, tokens, rounds } = options;
   const opened: Arm[] = [];
   let rivals: Rivals | null = null;
+  found.rates = null;
   try {
     model.setActiveShare(shares[0]!);
     const open = options.openGpu ?? (() => openCuda(native ? { numerics: 'native' } : {}));
     for (const plan of plans) {
       const backend = await open();
       found.copyRate ??= await measuredCopyRate(backend, log);
+      found.rates ??= await measuredRates(backend, model, shares[0]!, log);
       const arm = await openArm(model, plan, backend, promptTokens, log);
       if (arm !== null) opened.push(arm);
     }
@@ -129,10 +135,11 @@ async function timesOf(
   model: ShapeModel,
   share: number,
   first: boolean,
-  { failures }: Found,
+  { failures, rates }: Found,
   log: Log,
 ): Promise<ArmTime> {
-  const time = await armTime(arm, { name: model.name, weightBytes: model.weightBytes, share }, first);
+  const { name, weightBytes } = model;
+  const time = await armTime(arm, { name, weightBytes, share, rates }, first);
   log(lineOf(time));
   if (arm.plan.name === certifiedName && time.denseBytesPerToken > 0) {
     failures.push(`${time.shape} ${time.arm}: ${time.denseBytesPerToken} dense bytes a token`);
@@ -166,6 +173,18 @@ async function measuredCopyRate(backend: Backend, log: Log): Promise<number | nu
   return rates.denseBytesPerSecond / 1e9;
 }
 
+/** What predictions are made from, before anything of the model is on the device. */
+async function measuredRates(
+  backend: Backend,
+  { prepared, weightBytes: budgetBytes }: ShapeModel,
+  activeShare: number,
+  log: Log,
+): Promise<MachineRates> {
+  const rates = await measureRates(prepared, backend, { budgetBytes, activeShare });
+  log(`rates: ${JSON.stringify(rates)}`);
+  return rates;
+}
+
 /** The same prompt on the CPU of this host: its digests are what the GPU must give. */
 async function cpuTimes(model: ShapeModel, share: number, promptTokens: number): Promise<ArmTime> {
   const plan = { name: 'cpu resident', policy: 'resident', budget: Infinity } as const;
@@ -173,7 +192,7 @@ async function cpuTimes(model: ShapeModel, share: number, promptTokens: number):
   const arm = await Arm.open(plan, backend, model.prepared, promptTokens);
   try {
     await arm.episode(8);
-    return await armTime(arm, { name: model.name, weightBytes: model.weightBytes, share }, true);
+    return await armTime(arm, { name: model.name, weightBytes: model.weightBytes, share, rates: null }, true);
   } finally {
     await arm.close();
   }

@@ -1,3 +1,5 @@
+import { planPlacement } from '../../src/acquire/plan.js';
+import { type MachineRates, priceToken } from '../../src/acquire/price.js';
 import { median, type PassTimes } from './pass-times.js';
 import type { Arm } from './shape-arm.js';
 import type { RivalTime } from './shape-rivals.js';
@@ -26,6 +28,8 @@ export interface ArmTime {
   readonly prefillMs: number;
   readonly msPerToken: number; // median of all steps, as a caller sees it
   readonly bestMsPerToken: number;
+  /** By the plan at the share that was active, at rates measured before an arm was opened; null where none were. */
+  readonly predictedMsPerToken: number | null;
   readonly deviceMsPerToken: number | null; // by events, passes of one submission alone
   readonly parts: PassTimes['parts'] | null;
   readonly partsBy: PassTimes['partsBy'] | null;
@@ -52,7 +56,12 @@ export interface ShapeReport {
 /** What an arm's episodes come to. `first`: nothing ran in the arm before them. */
 export async function armTime(
   arm: Arm,
-  shape: { readonly name: string; readonly weightBytes: number; readonly share: number },
+  shape: {
+    readonly name: string;
+    readonly weightBytes: number;
+    readonly share: number;
+    readonly rates: MachineRates | null;
+  },
   first: boolean,
 ): Promise<ArmTime> {
   const { placement } = arm.session.plan;
@@ -84,6 +93,7 @@ export async function armTime(
     prefillMs: median(warm.map(({ prefillMs }) => prefillMs)),
     msPerToken: median(steps),
     bestMsPerToken: Math.min(...steps),
+    predictedMsPerToken: shape.rates === null ? null : predictedMs(arm, shape.share, shape.rates),
     deviceMsPerToken: device?.ms ?? null,
     parts: device?.parts ?? null,
     partsBy: device?.partsBy ?? null,
@@ -95,6 +105,12 @@ export async function armTime(
     denseBytesPerToken: moved.denseDecodeBytes,
     digests: cold!.digests,
   };
+}
+
+/** Attention over the cache is no part of a price. */
+function predictedMs({ session }: Arm, activeShare: number, rates: MachineRates): number {
+  const placement = planPlacement({ ...session.plan.request, activeShare });
+  return priceToken(placement, rates, session.backend.hostTier !== undefined).totalMs;
 }
 
 export function lineOf(time: ArmTime): string {
@@ -110,7 +126,7 @@ export function lineOf(time: ArmTime): string {
     time.firstTokenMs === null
       ? ''
       : `load ${time.loadGigabytesPerSecond.toFixed(2)} GB/s, first token ${ms(time.firstTokenMs, 0)} ms, episodes ${ms(time.firstEpisodeMs, 0)} and ${ms(time.secondEpisodeMs, 0)} ms, `;
-  return `arm ${time.shape} ${(time.activeShare * 100).toFixed(1)} % ${time.arm.padEnd(18)} regime ${time.regime}, ${(time.plannedBytes / mebibyte).toFixed(0)} MiB planned, ${(time.pinnedBytes / mebibyte).toFixed(0)} MiB pinned, ${opening}prefill ${ms(time.prefillMs, 1)} ms, ${ms(time.msPerToken)} ms a token (best ${ms(time.bestMsPerToken)}, device ${ms(time.deviceMsPerToken)}${byPart}), ${time.rowsPerToken.toFixed(0)} rows, ${(time.bytesPerToken / 1e6).toFixed(2)} MB a token, ${(time.overheadBytes / mebibyte).toFixed(0)} MiB of context${uncertain}`;
+  return `arm ${time.shape} ${(time.activeShare * 100).toFixed(1)} % ${time.arm.padEnd(18)} regime ${time.regime}, ${(time.plannedBytes / mebibyte).toFixed(0)} MiB planned, ${(time.pinnedBytes / mebibyte).toFixed(0)} MiB pinned, ${opening}prefill ${ms(time.prefillMs, 1)} ms, ${ms(time.msPerToken)} ms a token (predicted ${ms(time.predictedMsPerToken)}, best ${ms(time.bestMsPerToken)}, device ${ms(time.deviceMsPerToken)}${byPart}), ${time.rowsPerToken.toFixed(0)} rows, ${(time.bytesPerToken / 1e6).toFixed(2)} MB a token, ${(time.overheadBytes / mebibyte).toFixed(0)} MiB of context${uncertain}`;
 }
 
 /** Every median against `packets`, the rivals among them; `stream` against the rate of the link. */

@@ -7,7 +7,8 @@
 
 #include "round-input.cuh"
 #include "uncertain-rows.cuh"
-#include "certify-normed.cuh"
+extern "C" __global__ void __launch_bounds__(512) round_input(const RoundInputParams p) { roundInput(p); }
+
 // A block of threads takes adjacent neurons, a warp two of them a turn, each half of it one. A warp's codes come through a
 // ring of its own, which fills before the inputs are there. An input n is 256 * high + low, so that codes of 8 bits meet
 // bytes; codes of fewer bits are taken as they are stored, unsigned, and what that adds is subtracted by the sum of each
@@ -271,21 +272,3 @@ CERTIFY_OF(int8g32, 8, true)
 CERTIFY_OF(int6g32, 6, true)
 CERTIFY_OF(int5g32, 5, true)
 CERTIFY_OF(int4g32, 4, true)
-
-template <int bits, bool groups, int U> __device__ __forceinline__ void certifyNormedAlone(const CertifyNormedParams &p) {
-  extern __shared__ __align__(16) float shared[];
-  releaseSuccessor();
-  certifyNormed<bits, groups, U>(p, blockIdx.x, gridDim.x, (char *)shared);
-}
-
-// U: units of 16 bytes of codes of a lane; src/backend/cuda/plan-certify-normed.ts chooses the least that holds the inputs.
-#define CERTIFY_NORMED(name, bits, groups, U)                                                                          \
-  extern "C" __global__ void __launch_bounds__(normedThreads, 1)                                                       \
-      certify_normed_##name##_u##U(const CertifyNormedParams p) {                                                      \
-    certifyNormedAlone<bits, groups, U>(p);                                                                            \
-  }
-CERTIFY_NORMED(int8, 8, false, 5) CERTIFY_NORMED(int8, 8, false, 10)
-CERTIFY_NORMED(int8g32, 8, true, 5) CERTIFY_NORMED(int8g32, 8, true, 10)
-CERTIFY_NORMED(int6g32, 6, true, 3) CERTIFY_NORMED(int6g32, 6, true, 5)
-CERTIFY_NORMED(int5g32, 5, true, 3) CERTIFY_NORMED(int5g32, 5, true, 5)
-CERTIFY_NORMED(int4g32, 4, true, 3) CERTIFY_NORMED(int4g32, 4, true, 5)

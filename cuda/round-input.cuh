@@ -228,6 +228,3 @@ __device__ __forceinline__ void roundInput(const RoundInputParams &p) {
     scalars[7] = xNorm;
   }
 }
-
-extern "C" __global__ void __launch_bounds__(512) round_input(const RoundInputParams p) { roundInput(p); }
-

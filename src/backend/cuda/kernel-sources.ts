@@ -13,6 +13,7 @@ const plainSources = [
   'attention.cu',
   'quantised-rows.cu',
   'certify.cu',
+  'certify-normed.cu',
   'retain-rows.cu',
 ] as const;
 const typedSources = [
@@ -77,6 +78,7 @@ const unitsByPrefix: readonly (readonly [string, string])[] = [
   ['retain_rows', 'retain-rows.cu'],
   ['held_', 'held-rows.cu'],
   ['round_input', 'certify.cu'],
+  ['certify_normed_', 'certify-normed.cu'],
   ['certify_', 'certify.cu'],
 ];
 

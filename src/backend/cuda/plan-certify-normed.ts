@@ -1,5 +1,5 @@
 import { type StoredType, storedBytes } from '../../base/stored-type.js';
-import { lowBitFormats, lowBitNames } from '../../checkpoint/low-bit.js';
+import { type LowBitName, lowBitFormats, lowBitNames } from '../../checkpoint/low-bit.js';
 import { lowBitLayout, roundedInputLayout } from '../../checkpoint/low-bit-layout.js';
 import { blockInputs, type CertifyOp, type NormOp, type PlacedOp, type RoundInputOp } from '../ops.js';
 import type { Fused } from './fuse.js';
@@ -7,7 +7,7 @@ import { at, type Launch, type LaunchFacts, launch } from './launch.js';
 import { type CertifiedRows, certifiedRows, noRows, roundingValues, rowValues } from './plan-certify.js';
 import { paddedBlock } from './stream-shape.js';
 
-/** Certificates of one row that are one launch with all that makes their input; cuda/certify-normed.cuh. */
+/** Certificates of one row that are one launch with all that makes their input; cuda/certify-normed.cu. */
 export interface NormedCertificate {
   readonly norm: NormOp | null;
   readonly round: RoundInputOp;
@@ -137,8 +137,14 @@ interface NormedShape {
 const warps = 16;
 /** Two more warps add norms. */
 const normedThreads = (warps + 2) * 32;
-/** Units of 16 bytes of codes that a lane takes of a neuron: the kernels' variants, for codes of bytes and of half bytes. */
-const units = { bytes: [5, 10], nibbles: [3, 5] } as const;
+/** Units of 16 bytes of codes that a lane takes of a neuron: the kernels' variants. */
+const units: Readonly<Record<LowBitName, readonly number[]>> = {
+  int8: [5, 10],
+  int8g32: [5],
+  int6g32: [3],
+  int5g32: [3],
+  int4g32: [3],
+};
 /** Inputs in multiples of which every part of a neuron's codes is a multiple of 16 bytes. */
 const inputStep = 512;
 /** Neurons of a warp on their way; more of them do not fit beside the rest or come no faster. */
@@ -152,17 +158,17 @@ function normedShape(
 ): NormedShape | null {
   const { bits, groups } = format;
   const codesOfLane = bits === 8 ? 16 : 32;
-  const variant = units[bits === 8 ? 'bytes' : 'nibbles'].find((u) => inputs <= u * codesOfLane * 32);
   const name = lowBitNames.find(
     (one) => lowBitFormats[one].bits === bits && lowBitFormats[one].groups === groups,
-  );
-  if (inputs === 0 || inputs % inputStep !== 0 || variant === undefined || name === undefined) return null;
+  )!;
+  const variant = units[name].find((u) => inputs <= u * codesOfLane * 32);
+  if (inputs === 0 || inputs % inputStep !== 0 || variant === undefined) return null;
   const blocks = inputs / blockInputs;
   const slotBytes =
     (inputs / codesOfLane) * (16 + (bits === 8 ? 0 : (bits - 4) * 4)) + (groups ? inputs / 32 : 0);
   const grid = Math.min(facts.multiprocessors, outputs);
   const most = Math.ceil(outputs / grid);
-  // As cuda/certify-normed.cuh lays them out.
+  // As cuda/certify-normed.cu lays them out.
   const fixedBytes =
     blocks * (paddedBlock * 4 + 2 * (blockInputs + 1) * 8 + 2 * 8 + (blockInputs + 8) * 2) +
     (8 + 32) * 8 +

@@ -3,7 +3,9 @@
 // is cheaper than waiting for another kernel. The norms that a certificate needs are long chains of additions: two warps of
 // their own add them beside the whole-number products, which need none of them. Only without directions and for inputs in
 // multiples of 512, where every part of a neuron's codes is a multiple of 16 bytes.
-#pragma once
+#include "memory.cuh"
+#include "norms.cuh"
+
 #include "round-input.cuh"
 #include "uncertain-rows.cuh"
 
@@ -358,3 +360,22 @@ __device__ __forceinline__ void certifyNormed(const CertifyNormedParams &p, int 
     else uncertainRow<Bf16, 1>(p, neuron, room.x, 0, ring, partial);
   }
 }
+
+template <int bits, bool groups, int U> __device__ __forceinline__ void certifyNormedAlone(const CertifyNormedParams &p) {
+  extern __shared__ __align__(16) float shared[];
+  releaseSuccessor();
+  certifyNormed<bits, groups, U>(p, blockIdx.x, gridDim.x, (char *)shared);
+}
+
+// U: units of 16 bytes of codes of a lane; src/backend/cuda/plan-certify-normed.ts chooses the least that holds the inputs.
+#define CERTIFY_NORMED(name, bits, groups, U)                                                                          \
+  extern "C" __global__ void __launch_bounds__(normedThreads, 1)                                                       \
+      certify_normed_##name##_u##U(const CertifyNormedParams p) {                                                      \
+    certifyNormedAlone<bits, groups, U>(p);                                                                            \
+  }
+CERTIFY_NORMED(int8, 8, false, 5)
+CERTIFY_NORMED(int8, 8, false, 10)
+CERTIFY_NORMED(int8g32, 8, true, 5)
+CERTIFY_NORMED(int6g32, 6, true, 3)
+CERTIFY_NORMED(int5g32, 5, true, 3)
+CERTIFY_NORMED(int4g32, 4, true, 3)

@@ -29,6 +29,11 @@ WB_API void wb_copy(void *to, const void *from, size_t byteLength);
 WB_API int wb_transfer(void *handle, const double *regions, size_t count, double *failure);
 // Regions are [count, 2] numbers: position, length.
 WB_API void wb_prefetch(int descriptor, const double *regions, size_t count);
+// Reads rows of a matrix of elements of 2 or 4 bytes and writes them as columns of `target`, the whole of it transposed. Words:
+// position of the matrix in the file, rows, columns, bytes of an element, first row, row behind the last one; several
+// calls may write different rows at once. Returns 0; or 1 with failure = bytes read where the file ends early; or 2 with
+// failure = errno; or -1 without memory.
+WB_API int wb_read_transposed(int descriptor, const double *words, void *target, double *failure);
 // Drops the file's clean pages from the page cache: for cold measurements. 0 or an errno; ENOTSUP off Linux.
 WB_API int wb_evict(int descriptor);
 

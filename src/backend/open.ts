@@ -40,7 +40,10 @@ export async function openBackend(options: BackendOptions): Promise<Backend> {
     case 'cpu':
       return (await import('./cpu/open-cpu.js')).openCpu(options);
     case 'cuda':
-      return (await import('./cuda/open-cuda.js')).openCuda(options);
+      return (await import('./cuda/open-cuda.js')).openCuda({
+        ...options,
+        readTransposed: (await import('./cpu/native-transpose.js')).nativeTransposer(),
+      });
     case 'oracle':
       return (await import('./oracle/open-oracle.js')).openOracle();
   }

@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto';
-import { readSync } from 'node:fs';
+import { createHash, webcrypto } from 'node:crypto';
+import { readSync, write } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { DefectError, ExecutionError, UsageError } from '../base/errors.js';
@@ -16,10 +16,11 @@ import {
   uniformLowBit,
   withNeuronRows,
 } from './low-bit-plan.js';
-import { PackBuffers, packTransposed, writeFully } from './matrix-pack.js';
+import { PackBuffers, type PackTarget, packTransposed, writeFully } from './matrix-pack.js';
 import type { MatrixDescription, ModelDescription } from './model-description.js';
 import type { LockOptions } from './prepare-lock.js';
 import type { PreparedModel } from './prepared-model.js';
+import type { TransposedReader } from './transpose.js';
 
 /** A low-bit copy in its file. */
 export interface StoredCopy {
@@ -59,6 +60,8 @@ export interface LowBitOptions extends LockOptions {
   readonly onProgress?: ((doneBytes: number, totalBytes: number) => void) | undefined;
   /** Makes rows faster than this thread does. */
   readonly makeRows?: LowBitRowMaker | undefined;
+  /** Turns matrices faster than this thread does. */
+  readonly readTransposed?: TransposedReader | undefined;
 }
 
 /** Where the certified part lies inside a prepared directory. */
@@ -78,7 +81,7 @@ export async function openLowBit(
   const common = { ...options, replace: false, prepared: prepared.manifestDigest };
   const rows = await openOrWriteFolder(join(root, 'rows'), {
     ...common,
-    entries: matrices.map((matrix) => rowsEntry(prepared, matrix)),
+    entries: matrices.map((matrix) => rowsEntry(prepared, matrix, options.readTransposed)),
   });
   try {
     const copies = await openOrWriteFolder(join(root, plan.name), {
@@ -164,7 +167,11 @@ export async function lowBitPlan(prepared: PreparedModel, name: string): Promise
 }
 
 /** A first projection is input-major in the weights file; certified, its rows are fetched one by one. */
-function rowsEntry(prepared: PreparedModel, matrix: MatrixDescription): PlannedEntry {
+function rowsEntry(
+  prepared: PreparedModel,
+  matrix: MatrixDescription,
+  readTransposed: TransposedReader | undefined,
+): PlannedEntry {
   const { id, inputs, outputs, type, layout } = matrix;
   if (layout !== 'input-major') throw new DefectError(`Cannot turn "${id}": it is not input-major`);
   const { byteOffset: source, byteLength } = prepared.tensor(id);
@@ -176,6 +183,16 @@ function rowsEntry(prepared: PreparedModel, matrix: MatrixDescription): PlannedE
     directionExponent: 0,
     byteLength,
     write: async (target, byteOffset, wrote) => {
+      if (readTransposed !== undefined && byteLength <= mostTurnedBytes) {
+        const turned = new Uint8Array(byteLength);
+        const position = source;
+        const elementBytes = storedBytes[type];
+        await readTransposed(
+          { path, descriptor, position, rows: inputs, columns: outputs, elementBytes },
+          turned,
+        );
+        return writeDigested(turned, { descriptor: target, byteOffset, wrote });
+      }
       const read = async (offset: number, bytes: Uint8Array) =>
         readFully(descriptor, path, source + offset, bytes);
       const { sha256 } = await packTransposed(
@@ -189,6 +206,43 @@ function rowsEntry(prepared: PreparedModel, matrix: MatrixDescription): PlannedE
       return sha256;
     },
   };
+}
+
+/** Matrices up to this size are turned in memory, larger ones piece by piece in the file. */
+const mostTurnedBytes = 512 * 1024 * 1024;
+const writtenAtOnce = 16 * 1024 * 1024;
+
+/** Writes bytes while their SHA-256 is computed, both off the event loop; resolves with it. */
+async function writeDigested(bytes: Uint8Array<ArrayBuffer>, target: PackTarget): Promise<string> {
+  const digesting = webcrypto.subtle.digest('SHA-256', bytes);
+  const writing = async () => {
+    for (let done = 0; done < bytes.byteLength; ) {
+      const length = Math.min(writtenAtOnce, bytes.byteLength - done);
+      const count = await writePart(target.descriptor, bytes, done, length, target.byteOffset + done);
+      target.wrote(count);
+      done += count;
+    }
+  };
+  // Both end before an error of either is thrown.
+  const [digest, written] = await Promise.allSettled([digesting, writing()]);
+  if (written.status === 'rejected') throw written.reason;
+  if (digest.status === 'rejected') throw digest.reason;
+  return Buffer.from(digest.value).toString('hex');
+}
+
+function writePart(
+  descriptor: number,
+  bytes: Uint8Array,
+  offset: number,
+  length: number,
+  position: number,
+): Promise<number> {
+  return new Promise((resolve, reject) => {
+    write(descriptor, bytes, offset, length, position, (error, count) => {
+      if (error === null) resolve(count);
+      else reject(error);
+    });
+  });
 }
 
 /** Rows that are widened and rounded between two looks at whether to stop. */

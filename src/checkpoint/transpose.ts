@@ -5,6 +5,22 @@
  */
 const block = 64;
 
+/** A matrix of 2- or 4-byte elements in a file, `[rows, columns]`, dense from `position` on. */
+export interface StoredMatrix {
+  readonly path: string;
+  readonly descriptor: number;
+  readonly position: number;
+  readonly rows: number;
+  readonly columns: number;
+  readonly elementBytes: number;
+}
+
+/**
+ * Reads a matrix into `target` as `[columns, rows]`, off the event loop. Rejects with `ExecutionError` `short-read` or
+ * `read-failed`, `SetupError` `out-of-memory`; what the target holds then means nothing.
+ */
+export type TransposedReader = (matrix: StoredMatrix, target: Uint8Array) => Promise<void>;
+
 /** Writes the `[columns, rows]` transpose of a `[rows, columns]` tile of 2- or 4-byte elements, both dense from byte 0. */
 export function transposeTile(
   source: ArrayBuffer,

@@ -1,5 +1,6 @@
 import { Command } from '@commander-js/extra-typings';
 import { nativeLowBitRows } from '../backend/cpu/low-bit-rows.js';
+import { nativeTransposer } from '../backend/cpu/native-transpose.js';
 import { formatByteSize } from '../base/byte-size.js';
 import { resolveModel } from '../checkpoint/hub.js';
 import { lowBitPlan, openLowBit } from '../checkpoint/low-bit-model.js';
@@ -56,6 +57,7 @@ export function prepareCommand() {
                 verify: given.verify,
                 signal,
                 makeRows: nativeLowBitRows(),
+                readTransposed: nativeTransposer(),
                 onProgress: (done, total) => progress.bytes('preparing low-bit copies', done, total),
                 onWait: waiting,
               });

@@ -1,5 +1,6 @@
 import { type ActivationProfile, profileDigest, profileText } from '../acquire/activation-profile.js';
 import { nativeLowBitRows } from '../backend/cpu/low-bit-rows.js';
+import { nativeTransposer } from '../backend/cpu/native-transpose.js';
 import { writeFileAtomic } from '../base/atomic-file.js';
 import { ActivationCounter } from '../generate/activation-counter.js';
 import { feedText } from '../generate/feed-text.js';
@@ -63,6 +64,7 @@ export function profileCommand() {
                 {
                   signal,
                   makeRows: nativeLowBitRows(),
+                  readTransposed: nativeTransposer(),
                   onProgress: (done, total) => progress.bytes('preparing low-bit copies', done, total),
                 },
               );

@@ -2,6 +2,7 @@ import { lowBitOf, type PlacementRequest } from '../acquire/plan.js';
 import { policies } from '../acquire/policies.js';
 import type { Backend } from '../backend/backend.js';
 import { nativeLowBitRows } from '../backend/cpu/low-bit-rows.js';
+import { nativeTransposer } from '../backend/cpu/native-transpose.js';
 import { UsageError } from '../base/errors.js';
 import { type LowBitModel, lowBitPlan, openLowBit } from '../checkpoint/low-bit-model.js';
 import { defaultLowBit, type LowBitPlan } from '../checkpoint/low-bit-plan.js';
@@ -37,6 +38,7 @@ export async function openCertified(
   return openLowBit(prepared, lowBitOf(request), {
     signal: hooks.signal,
     makeRows: nativeLowBitRows(),
+    readTransposed: nativeTransposer(),
     onProgress: (done, total) => hooks.onProgress?.('preparing low-bit copies', done, total),
     onWait: ({ pid }) => hooks.onNote?.(`waiting for process ${pid}, which prepares the same low-bit copies`),
   });

@@ -1,6 +1,7 @@
 import type { MachineRates } from '../../src/acquire/price.js';
 import type { Backend } from '../../src/backend/backend.js';
 import { openNative } from '../../src/backend/cpu/native-backend.js';
+import { nativeTransposer } from '../../src/backend/cpu/native-transpose.js';
 import { openCuda } from '../../src/backend/cuda/open-cuda.js';
 import { BudgetError } from '../../src/base/errors.js';
 import { measureRates } from '../../src/generate/measure-rates.js';
@@ -82,7 +83,9 @@ async function runGroup(
   found.rates = null;
   try {
     model.setActiveShare(shares[0]!);
-    const open = options.openGpu ?? (() => openCuda(native ? { numerics: 'native' } : {}));
+    const numerics = native ? 'native' : 'portable';
+    const readTransposed = nativeTransposer();
+    const open = options.openGpu ?? (() => openCuda({ numerics, readTransposed }));
     for (const plan of plans) {
       const backend = await open();
       found.copyRate ??= await measuredCopyRate(backend, log);

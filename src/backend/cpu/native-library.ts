@@ -17,6 +17,12 @@ export interface NativeLibrary {
   transfer(handle: bigint, regions: Float64Array, count: number, failure: Float64Array): Promise<number>;
   prefetch(descriptor: number, regions: Float64Array, count: number): void;
   evict(descriptor: number): number;
+  readTransposed(
+    descriptor: number,
+    words: Float64Array,
+    target: Uint8Array,
+    failure: Float64Array,
+  ): Promise<number>;
   lowBitRows(
     instructionSet: number,
     words: Float64Array,
@@ -47,6 +53,7 @@ export function loadNativeLibrary(path: string): NativeLibrary {
   const copyOut = library.func('wb_copy', 'void', ['void *', 'uintptr_t', 'size_t']);
   const transfer = library.func('wb_transfer', 'int', ['void *', 'void *', 'size_t', 'void *']);
   const prefetch = library.func('wb_prefetch', 'void', ['int', 'void *', 'size_t']);
+  const readTransposed = library.func('wb_read_transposed', 'int', ['int', 'void *', 'void *', 'void *']);
   const evict = library.func('wb_evict', 'int', ['int']);
   const lowBitRows = library.func('wb_low_bit_rows', 'int', ['int', 'void *', 'void *', 'void *', 'void *']);
   const sum = library.func('wb_sum', 'double', ['void *', 'uintptr_t', 'size_t']);
@@ -65,6 +72,8 @@ export function loadNativeLibrary(path: string): NativeLibrary {
       asynchronous(transfer, [handle, regions, count, failure]).then(Number),
     prefetch: (descriptor, regions, count) => prefetch(descriptor, regions, count),
     evict: (descriptor) => evict(descriptor),
+    readTransposed: (descriptor, words, target, failure) =>
+      asynchronous(readTransposed, [descriptor, words, target, failure]).then(Number),
     lowBitRows: (set, words, weights, directions, copy) =>
       asynchronous(lowBitRows, [set, words, weights, directions, copy]).then(Number),
     sum: (handle, address, count) => asynchronous(sum, [handle, address, count]).then(Number),

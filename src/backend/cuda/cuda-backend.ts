@@ -1,5 +1,5 @@
 import { ExecutionError } from '../../base/errors.js';
-import { transposeTile } from '../../checkpoint/transpose.js';
+import type { TransposedReader } from '../../checkpoint/transpose.js';
 import type { BudgetComponent } from '../../memory/budget.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
 import type {
@@ -23,7 +23,7 @@ import type { DeviceFacts } from './device.js';
 import { DeviceMemory } from './device-memory.js';
 import { contextOverheads, SampledWatch } from './device-watch.js';
 import { check, type DriverLibrary, describe, isFatal } from './driver.js';
-import { FileTransfers } from './file-transfers.js';
+import { FileTransfers, readTurned } from './file-transfers.js';
 import { GraphCache } from './graph-cache.js';
 import { HostMirrors } from './host-mirrors.js';
 import type { KernelModules } from './kernels.js';
@@ -54,6 +54,8 @@ export interface CudaParts {
   readonly chainRoom: number;
   /** Device memory of `nativeRoomBytes`; absent in portable numerics. */
   readonly nativeRoom?: number | null;
+  /** Turns matrices while it reads them, where there is native code for it. */
+  readonly readTransposed?: TransposedReader | undefined;
   readonly info: BackendInfo;
   /** False: every submission is planned and launched kernel by kernel. */
   readonly graphs: boolean;
@@ -92,6 +94,7 @@ export class CudaBackend implements Backend {
   readonly #readBacks: ReadBacks;
   readonly #transfers: FileTransfers;
   readonly #mirrors = new HostMirrors();
+  readonly #readTransposed: TransposedReader | undefined;
   readonly #computing: bigint;
   readonly #copying: bigint;
   readonly #pending = new Set<Promise<unknown>>();
@@ -125,6 +128,7 @@ export class CudaBackend implements Backend {
     };
     this.#canOverlap = canOverlap;
     this.#modules = modules;
+    this.#readTransposed = parts.readTransposed;
     this.#launcher = new Launcher(driver, modules, this.#computing);
     this.#chains = new ChainRoom(driver, this.#computing, parts.chainRoom);
     this.#graphs = graphs ? new GraphCache(driver, this.#launcher, this.#computing, this.#chains) : null;
@@ -314,12 +318,11 @@ export class CudaBackend implements Backend {
     const { buffer, memory } = this.#memory.allocateMapped(request);
     try {
       const bytes = memory.bytes.subarray(0, request.byteLength);
-      await this.#track(this.#transfers.readInto(file, position, bytes));
-      if (transposed !== undefined) {
-        const { rows, columns, elementBytes } = transposed;
-        const source = bytes.slice().buffer;
-        transposeTile(source, memory.bytes.buffer as ArrayBuffer, rows, columns, elementBytes);
-      }
+      if (transposed === undefined) await this.#track(this.#transfers.readInto(file, position, bytes));
+      else
+        await this.#track(
+          readTurned(this.#transfers, file, position, bytes, transposed, this.#readTransposed),
+        );
     } catch (error) {
       this.release(buffer);
       throw error;

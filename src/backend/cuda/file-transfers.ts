@@ -1,5 +1,6 @@
 import { DefectError } from '../../base/errors.js';
-import type { Runs, Transfer, TransferFile, TransferReport } from '../backend.js';
+import { type TransposedReader, transposeTile } from '../../checkpoint/transpose.js';
+import type { Runs, StoredShape, Transfer, TransferFile, TransferReport } from '../backend.js';
 import { transferIntoMemory } from '../memory-file-transfer.js';
 import type { BouncePool } from './bounce-pool.js';
 import type { Completion } from './completion.js';
@@ -140,6 +141,26 @@ export class FileTransfers {
       bounce.give(memory);
     }
   }
+}
+
+/** Reads a matrix into host memory as its transpose: while it is read where `reader` can, else in a second step. */
+export async function readTurned(
+  transfers: FileTransfers,
+  file: TransferFile,
+  position: number,
+  target: Uint8Array,
+  { rows, columns, elementBytes }: StoredShape,
+  reader: TransposedReader | undefined,
+): Promise<void> {
+  const { path, descriptor } = file;
+  if (reader !== undefined) {
+    return reader({ path, descriptor, position, rows, columns, elementBytes }, target);
+  }
+  const source = new Uint8Array(target.byteLength);
+  await transfers.readInto(file, position, source);
+  const result = new ArrayBuffer(target.byteLength);
+  transposeTile(source.buffer, result, rows, columns, elementBytes);
+  target.set(new Uint8Array(result));
 }
 
 const hostMemory = 1n;

@@ -1,4 +1,5 @@
 import { SetupError } from '../../base/errors.js';
+import type { TransposedReader } from '../../checkpoint/transpose.js';
 import type { BackendInfo } from '../backend.js';
 import { chainRoomBytes } from './chain-room.js';
 import { CudaBackend } from './cuda-backend.js';
@@ -24,6 +25,8 @@ export interface CudaOptions {
   readonly overlap?: boolean;
   /** Told before kernels are compiled, which takes a while and is done once. */
   readonly onNote?: ((text: string) => void) | undefined;
+  /** Turns matrices while it reads them; without it their mirrors are turned in TypeScript. */
+  readonly readTransposed?: TransposedReader | undefined;
 }
 
 /** Drivers from CUDA 12.3 on record the overlap of kernels into graphs. */
@@ -53,6 +56,7 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
       modules,
       chainRoom,
       nativeRoom,
+      readTransposed: options.readTransposed,
       contextBytes,
       baselineBytes,
       graphs: options.graphs ?? true,

@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
+import type { BackendInfo } from '../backend/backend.js';
 import { zonedTime } from '../base/clock.js';
 import { fileDigest } from '../base/digest.js';
 import { InputError, SetupError, TamperedError } from '../base/errors.js';
@@ -193,11 +194,18 @@ async function checkSessionArm(
     return [
       ...prepared.sourceFiles.map(({ name, sha256 }) => ({ name: `checkpoint/${name}`, sha256 })),
       { name: 'prepared/manifest.json', sha256: prepared.manifestDigest },
+      ...kernelSubjects(backend.info),
       ...profile,
     ];
   } finally {
     await closePlan(plan);
   }
+}
+
+/** Machine code, or the sources that it is compiled from, by digest; of plain TypeScript there is none beside the program. */
+function kernelSubjects({ kernels, kernelDigest }: BackendInfo): Manifest['subjects'][string] {
+  if (kernelDigest === null) return [];
+  return [{ name: `kernels/${kernels.replaceAll(' ', '-')}`, sha256: kernelDigest }];
 }
 
 /** The profile that an arm names, by digest. @throws TamperedError `profile-changed` */

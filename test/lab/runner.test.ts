@@ -65,6 +65,14 @@ describe('a run in this process', () => {
     // The evaluation is of the disk: reading it again gives the same
     const { protocolFile, manifest, records } = await readRunFolder(runPath);
     expect(evaluateRun(protocolFile.protocol, manifest, records)).toEqual(evaluation);
+    // What computed is a subject, too: the kernels that each trial says it ran
+    for (const record of records) {
+      if (record.kind !== 'trial') continue;
+      const { kernels, kernelDigest } = record.arm;
+      expect(kernelDigest).toMatch(/^[0-9a-f]{64}$/);
+      const name = `kernels/${kernels!.replaceAll(' ', '-')}`;
+      expect(manifest.subjects[record.slot.arm]).toContainEqual({ name, sha256: kernelDigest });
+    }
   });
 
   test('stops at the first logit that differs, and fails', async () => {

@@ -15,6 +15,7 @@ test('the benchmark of ways for rows to come runs all of them, to the same diges
         { exponent: 1, positionShare: 0.55 },
         { exponent: 0.5, positionShare: 0.2 },
       ],
+      everyArm: true,
       open: withHostTier,
     },
     (line) => lines.push(line),

@@ -94,6 +94,7 @@ async function benchRows(): Promise<void> {
       tokens: Number(values.tokens),
       rounds: Number(values.rounds),
       usages: [usual, ...swept.map((one) => usageOf(one))],
+      everyArm: swept.length === 0,
     },
     log,
   );

@@ -22,7 +22,9 @@ export interface RetentionOptions {
   readonly promptTokens: number;
   readonly tokens: number;
   readonly rounds: number;
-  readonly usages: readonly Usage[]; // the first has all arms, the others those that keep rows
+  readonly usages: readonly Usage[];
+  /** All arms take part in the first usage; in the others, or else, those that keep rows and their control. */
+  readonly everyArm: boolean;
   readonly open?: () => Promise<Backend>;
 }
 
@@ -69,9 +71,9 @@ export async function benchRetention(
   const opened = new Map<RowsPlan, Session>();
   try {
     for (const usage of options.usages) {
-      const all = usage === first;
+      const all = options.everyArm && usage === first;
       const control = await sessionOf(opened, plansFor(options, null)[0]!, model, options);
-      if (!all) setUsage([...opened.values()], model.usageTensors(usage));
+      if (usage !== first) setUsage([...opened.values()], model.usageTensors(usage));
       const profile = await recordProfile(control, options);
       log(`usage zipf ${usage.exponent}, position share ${usage.positionShare}: ${describeProfile(profile)}`);
       const plans = plansFor(options, profile).filter(({ swept }) => all || swept === true);

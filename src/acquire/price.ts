@@ -1,6 +1,6 @@
 import type { QuantisedType } from '../base/quantised-type.js';
 import type { PlacedMatrix, Placement } from './placement.js';
-import { isRowPath } from './policy.js';
+import { directPaths, isRowPath } from './policy.js';
 
 /** What a machine was measured to do; see `measureRates`. Bytes are per second. */
 export interface MachineRates {
@@ -57,8 +57,7 @@ export function priceToken(placement: Placement, rates: MachineRates, hostTier: 
   const rows = (moved.expectedPacketBytes - extents + moved.embeddingBytes) / rates.rowBytesPerSecond;
   // Sets that ops read themselves from host memory stay on the device.
   const toHost = matrices.filter(
-    ({ arena, paths }) =>
-      arena !== null && !(hostTier && (paths.decode === 'packets' || paths.decode === 'certified')),
+    ({ arena, paths }) => arena !== null && !(hostTier && directPaths.has(paths.decode)),
   ).length;
   const host = (1 + 2 * toHost) * rates.roundTripSeconds + rates.logitsSeconds;
   const beside = moved.denseDecodeBytes / rates.denseBytesPerSecond + (forecast === 'early' ? rows / 2 : 0);

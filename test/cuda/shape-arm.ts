@@ -1,3 +1,4 @@
+import type { ForecastTiming } from '../../src/acquire/forecast-way.js';
 import { planPlacement, type StreamLayout } from '../../src/acquire/plan.js';
 import type { PolicyName } from '../../src/acquire/policy.js';
 import type { Backend } from '../../src/backend/backend.js';
@@ -8,6 +9,8 @@ import { sessionOptions } from '../../src/generate/session-options.js';
 import { weightMoveCauses } from '../../src/memory/causes.js';
 import { kvBytes } from '../../src/memory/kv-cache.js';
 import { planWorkspace } from '../../src/model/workspace.js';
+import { measureOverlap } from './device-timeline.js';
+import type { OverlapFigures } from './overlap.js';
 import { type Measuring, type PassTimes, passTimes } from './pass-times.js';
 import type { ShapeModel } from './shape-model.js';
 
@@ -20,6 +23,7 @@ export interface ArmPlan {
   /** `regime C`: all dense matrices and no whole second projection. */
   readonly budget: number | 'regime C';
   readonly streamLayout?: StreamLayout;
+  readonly forecast?: ForecastTiming;
   /** Runs at every share of active neurons that is asked for, not at the usual one alone. */
   readonly sweeps?: boolean;
 }
@@ -108,6 +112,19 @@ export class Arm {
     };
   }
 
+  /** How decode passes share the device between copies and kernels; null where nothing is copied beside them, or no GPU is. */
+  async overlap(tokens: number): Promise<OverlapFigures | null> {
+    const { gpu, session } = this;
+    const { moved, forecast } = session.plan.placement;
+    const copies = forecast !== null || moved.denseDecodeBytes > 0;
+    if (gpu === null || session.backend.info.name !== 'cuda' || !copies) return null;
+    return measureOverlap(gpu, async (begin) => {
+      const generation = session.generate([this.#prompt], { maxNewTokens: tokens, ignoreEos: true });
+      for await (const { index } of generation) if (index === 1) begin();
+      return tokens - 2; // passes behind the one that begins with the first token
+    });
+  }
+
   /** Rows and bytes of weights that decode passes moved, all those by which the last episode is longer than one of 2 tokens. */
   async movedByDecode(): Promise<{ rows: number; bytes: number; passes: number }> {
     // Prefill moves, too: two lengths differ by decode passes alone.
@@ -144,7 +161,7 @@ export class Arm {
 }
 
 async function openArm(
-  { policy, budget, streamLayout = 'packed' }: ArmPlan,
+  { policy, budget, streamLayout = 'packed', forecast = 'early' }: ArmPlan,
   backend: Backend,
   prepared: PreparedModel,
   promptTokens: number,
@@ -170,6 +187,7 @@ async function openArm(
     tensor: (id: string) => prepared.tensor(id),
     policy,
     streamLayout,
+    forecast,
     fixed: [
       ...(backend.overheads ?? []),
       { label: 'kv cache', cause: 'kv', bytes: kvBytes(kvShape) },

@@ -65,6 +65,8 @@ const usualArms: readonly ArmPlan[] = [
   { name: 'packets regime C', policy: 'phase', budget: 'regime C' },
   { name: certifiedName, policy: 'certified', budget: 3600 * mebibyte },
   { name: 'certified resident', policy: 'certified', budget: Infinity },
+  { name: 'forecast early 4800 MiB', policy: 'forecast', budget: 4800 * mebibyte },
+  { name: 'forecast late 4800 MiB', policy: 'forecast', budget: 4800 * mebibyte, forecast: 'late' },
   { name: 'stream 4800 MiB', policy: 'stream', budget: 4800 * mebibyte },
   { name: 'stream strided 4800 MiB', policy: 'stream', budget: 4800 * mebibyte, streamLayout: 'strided' },
 ];

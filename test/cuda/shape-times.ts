@@ -1,5 +1,6 @@
 import { planPlacement } from '../../src/acquire/plan.js';
 import { type MachineRates, priceToken } from '../../src/acquire/price.js';
+import type { OverlapFigures } from './overlap.js';
 import { median, type PassTimes } from './pass-times.js';
 import type { Arm } from './shape-arm.js';
 import type { RivalTime } from './shape-rivals.js';
@@ -33,6 +34,8 @@ export interface ArmTime {
   readonly deviceMsPerToken: number | null; // by events, passes of one submission alone
   readonly parts: PassTimes['parts'] | null;
   readonly partsBy: PassTimes['partsBy'] | null;
+  /** Of arms that copy weights beside kernels; see `Arm.overlap`. */
+  readonly overlap: OverlapFigures | null;
   readonly rowsPerToken: number;
   readonly bytesPerToken: number;
   /** By the plan at the share of neurons that was active. */
@@ -97,6 +100,7 @@ export async function armTime(
     deviceMsPerToken: device?.ms ?? null,
     parts: device?.parts ?? null,
     partsBy: device?.partsBy ?? null,
+    overlap: first ? await arm.overlap(10) : null,
     rowsPerToken: rows / passes,
     bytesPerToken: bytes / passes,
     plannedBytesPerToken: (passes * (moved.denseDecodeBytes + moved.embeddingBytes) + plannedRows) / passes,
@@ -120,13 +124,18 @@ export function lineOf(time: ArmTime): string {
     parts === null
       ? ''
       : `; attention ${ms(parts.attention)}, projections ${ms(parts.projections)}, rows ${ms(parts.rows)}, rest ${ms(parts.rest)} by ${time.partsBy}`;
+  const { overlap } = time;
+  const shared =
+    overlap === null
+      ? ''
+      : `; copies ${ms(overlap.copyMs)} ms, ${ms(overlap.regionOverlap)} of them beside kernels, ${ms(overlap.exposedWaitMs)} ms exposed, gaps ${ms(overlap.dispatchGapMs)} ms`;
   const uncertain =
     time.uncertainShare === null ? '' : `, ${(100 * time.uncertainShare).toFixed(2)} % uncertain`;
   const opening =
     time.firstTokenMs === null
       ? ''
       : `load ${time.loadGigabytesPerSecond.toFixed(2)} GB/s, first token ${ms(time.firstTokenMs, 0)} ms, episodes ${ms(time.firstEpisodeMs, 0)} and ${ms(time.secondEpisodeMs, 0)} ms, `;
-  return `arm ${time.shape} ${(time.activeShare * 100).toFixed(1)} % ${time.arm.padEnd(18)} regime ${time.regime}, ${(time.plannedBytes / mebibyte).toFixed(0)} MiB planned, ${(time.pinnedBytes / mebibyte).toFixed(0)} MiB pinned, ${opening}prefill ${ms(time.prefillMs, 1)} ms, ${ms(time.msPerToken)} ms a token (predicted ${ms(time.predictedMsPerToken)}, best ${ms(time.bestMsPerToken)}, device ${ms(time.deviceMsPerToken)}${byPart}), ${time.rowsPerToken.toFixed(0)} rows, ${(time.bytesPerToken / 1e6).toFixed(2)} MB a token, ${(time.overheadBytes / mebibyte).toFixed(0)} MiB of context${uncertain}`;
+  return `arm ${time.shape} ${(time.activeShare * 100).toFixed(1)} % ${time.arm.padEnd(18)} regime ${time.regime}, ${(time.plannedBytes / mebibyte).toFixed(0)} MiB planned, ${(time.pinnedBytes / mebibyte).toFixed(0)} MiB pinned, ${opening}prefill ${ms(time.prefillMs, 1)} ms, ${ms(time.msPerToken)} ms a token (predicted ${ms(time.predictedMsPerToken)}, best ${ms(time.bestMsPerToken)}, device ${ms(time.deviceMsPerToken)}${byPart}), ${time.rowsPerToken.toFixed(0)} rows, ${(time.bytesPerToken / 1e6).toFixed(2)} MB a token, ${(time.overheadBytes / mebibyte).toFixed(0)} MiB of context${uncertain}${shared}`;
 }
 
 /** Every median against `packets`, the rivals among them; `stream` against the rate of the link. */

@@ -19,6 +19,7 @@ import { checkFaults, failingKernel } from './faults.js';
 import { runDeclared, type TestCounts } from './mini-runner.js';
 import { checkNativeModel, checkNativeProducts } from './native.js';
 import { checkParity, fittingPrompts, type ParityReport } from './parity.js';
+import { benchQuantised } from './quantised-bench.js';
 import { benchRetention } from './retention-bench.js';
 import { checkRetention } from './retention-counts.js';
 import { sanitizeCases } from './sanitize.js';
@@ -80,7 +81,18 @@ const alone = new Map([
   ['failing-kernel', failingKernel],
   ['counters', countLaunches],
   ['rows', benchRows],
+  ['quantised', benchLowBit],
 ]);
+
+async function benchLowBit(): Promise<void> {
+  const gpu = await openCuda();
+  const times = await benchQuantised(gpu, log);
+  log('without overlap:');
+  gpu.planWith({ overlaps: false });
+  times.push(...(await benchQuantised(gpu, log)).map((time) => ({ ...time, name: `alone: ${time.name}` })));
+  await gpu.close();
+  if (values.report !== undefined) await writeFile(values.report, `${JSON.stringify(times, null, 2)}\n`);
+}
 
 /** Ways for rows to come; several usages of neurons, the stated one first. */
 async function benchRows(): Promise<void> {

@@ -103,6 +103,7 @@ function planQuantisedRows(
       grid: [Math.ceil(width / columns), products.length],
       threads,
       sharedBytes: fixedBytes + blocksPerRound * roundBytes,
+      overlapsPrevious: true,
     },
     {
       rows,

@@ -92,7 +92,8 @@ export class FakeDriver {
       return this.#live.delete(handle()) ? 0 : 201;
     }
     if (name in enders) return this.#live.delete(handle()) ? 0 : 400;
-    if (name === 'cuMemFreeHost') return this.#pinned.delete(handle()) ? 0 : 1;
+    if (name === 'cuMemFreeHost' || name === 'cuMemHostUnregister')
+      return this.#pinned.delete(handle()) ? 0 : 1;
     if (this.#poisoned !== 0 && name !== 'cuCtxSetCurrent') return this.#poisoned;
     switch (name) {
       case 'cuMemAlloc_v2':
@@ -101,6 +102,8 @@ export class FakeDriver {
         return this.#device.delete(handle()) ? 0 : 1;
       case 'cuMemHostAlloc':
         return this.#pin(room, values[1] as number);
+      case 'cuMemHostRegister_v2':
+        return this.#pin(null, values[1] as number, handle());
       case 'cuMemHostGetDevicePointer_v2':
         room[0] = values[1] as bigint;
         return 0;
@@ -150,10 +153,15 @@ export class FakeDriver {
     return 0;
   }
 
-  #pin(room: BigUint64Array, byteLength: number): number {
+  /** Pins memory of its own, whose address goes to `room`, or what lies at `given`. */
+  #pin(room: BigUint64Array | null, byteLength: number, given = 0n): number {
     const held = [...this.#pinned.values()].reduce((sum, bytes) => sum + bytes.byteLength, 0);
     if (held + byteLength > this.faults.pinnedBytes) return 2;
-    const bytes = new Uint8Array(byteLength);
+    const bytes = new Uint8Array(room === null ? 0 : byteLength);
+    if (room === null) {
+      this.#pinned.set(given, bytes);
+      return 0;
+    }
     room[0] = addressOf(bytes);
     this.#pinned.set(room[0], bytes);
     return 0;

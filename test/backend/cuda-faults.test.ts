@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -8,6 +8,7 @@ import type { CudaBackend } from '../../src/backend/cuda/cuda-backend.js';
 import { chooseDevice } from '../../src/backend/cuda/device.js';
 import { loadDriver } from '../../src/backend/cuda/driver.js';
 import { driverFunctions } from '../../src/backend/cuda/foreign.js';
+import { fillPinned, freePinned } from '../../src/backend/cuda/pinned-memory.js';
 import type { Op, PlacedOp } from '../../src/backend/ops.js';
 import { type Span, spanOf } from '../../src/memory/buffers.js';
 import { FakeDriver, openFake } from './cuda-fake-driver.js';
@@ -55,6 +56,71 @@ describe('faults of a GPU', () => {
     await gpu.close();
     expect(fake.live).toEqual({});
   });
+
+  it.skipIf(process.platform !== 'linux')(
+    'large pinned memory is filled before it is pinned; a refusal or a failed read leaves nothing behind',
+    async () => {
+      const fake = new FakeDriver();
+      const byteLength = 5 * 1024 * 1024;
+      const enter = () => {};
+      const fill = async (bytes: Uint8Array) => {
+        expect(fake.live).toEqual({});
+        bytes.fill(7, byteLength - 1);
+      };
+      const memory = await fillPinned(fake.library, enter, 'large', byteLength, fill);
+      expect(memory.bytes.byteLength).toBe(byteLength);
+      expect([memory.bytes[0], memory.bytes[byteLength - 1]]).toEqual([0, 7]);
+      expect(memory.hostAddress % 256n).toBe(0n);
+      expect(fake.live).toEqual({ 'pinned buffers': 1 });
+      expect(freePinned(fake.library, memory)).toBe(0);
+      const failing = fillPinned(fake.library, enter, 'large', byteLength, async () => {
+        throw new RangeError('no more');
+      });
+      await expect(failing).rejects.toThrow('no more');
+      fake.faults.pinnedBytes = byteLength - 1;
+      await expect(
+        fillPinned(fake.library, enter, 'large', byteLength, async () => {}),
+      ).rejects.toMatchObject({
+        code: 'out-of-pinned-memory',
+        message: expect.stringMatching(/^Cannot pin 5242880 bytes .*"large": cuMemHostRegister .*ulimit -l/),
+      });
+      expect(fake.live).toEqual({});
+    },
+  );
+
+  it.skipIf(process.platform !== 'linux')(
+    'mirrors of large regions are pages of their own, freed with their buffers',
+    async () => {
+      const folder = mkdtempSync(join(tmpdir(), 'waybill-mirror-'));
+      const path = join(folder, 'weights');
+      writeFileSync(path, new Uint8Array(9 * 1024 * 1024).fill(3));
+      const descriptor = openSync(path, 'r');
+      try {
+        const fake = new FakeDriver();
+        const gpu = openFake(fake);
+        const before = gpu.usage.pinnedBytes;
+        const byteLength = 8 * 1024 * 1024;
+        const plain = await gpu.hostTier.mirror({ path, descriptor }, 64, request('rows', byteLength));
+        const turned = await gpu.hostTier.mirror({ path, descriptor }, 64, request('turned', byteLength), {
+          rows: 2048,
+          columns: 2048,
+          elementBytes: 2,
+        });
+        expect(gpu.usage.pinnedBytes - before).toBe(2 * byteLength);
+        gpu.release(plain);
+        expect(gpu.usage.pinnedBytes - before).toBe(byteLength);
+        const short = gpu.hostTier.mirror({ path, descriptor }, 2 ** 20 + 1, request('short', byteLength));
+        await expect(short).rejects.toMatchObject({ code: 'short-read' });
+        gpu.release(turned);
+        expect(gpu.usage.pinnedBytes).toBe(before);
+        await gpu.close();
+        expect(fake.live).toEqual({});
+      } finally {
+        closeSync(descriptor);
+        rmSync(folder, { recursive: true });
+      }
+    },
+  );
 
   it.each([false, true])('a kernel that fails: call, code, text and kernel; graphs %s', async (graphs) => {
     const fake = new FakeDriver();

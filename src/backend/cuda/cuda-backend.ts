@@ -33,7 +33,7 @@ import { linkBench } from './link-bench.js';
 import { measureLink } from './measure-link.js';
 import { MemorySampler } from './memory-sampler.js';
 import { readUse } from './monitor.js';
-import { allocatePinned, type PinnedMemory } from './pinned-memory.js';
+import { allocatePinned, fillPinned, type PinnedMemory } from './pinned-memory.js';
 import { attentionScratchRows } from './plan-attention.js';
 import { planLaunches } from './plan-launches.js';
 import { ReadBacks, readBackBytes } from './read-backs.js';
@@ -315,18 +315,16 @@ export class CudaBackend implements Backend {
     transposed?: StoredShape,
   ): Promise<DeviceBuffer> {
     this.#begin('mirror');
-    const { buffer, memory } = this.#memory.allocateMapped(request);
-    try {
-      const bytes = memory.bytes.subarray(0, request.byteLength);
-      if (transposed === undefined) await this.#track(this.#transfers.readInto(file, position, bytes));
-      else
-        await this.#track(
-          readTurned(this.#transfers, file, position, bytes, transposed, this.#readTransposed),
-        );
-    } catch (error) {
-      this.release(buffer);
-      throw error;
-    }
+    const fill = (bytes: Uint8Array): Promise<void> =>
+      transposed === undefined
+        ? this.#transfers.readInto(file, position, bytes)
+        : readTurned(this.#transfers, file, position, bytes, transposed, this.#readTransposed);
+    const { label, byteLength } = request;
+    const filled = fillPinned(this.#driver, this.#enter, label, byteLength, fill).then((memory) => ({
+      memory,
+      buffer: this.#memory.adopt(request, memory),
+    }));
+    const { memory, buffer } = await this.#track(filled);
     this.#mirrors.add(file, position, memory.hostAddress, buffer);
     return buffer;
   }

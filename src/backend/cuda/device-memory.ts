@@ -2,7 +2,7 @@ import { SetupError } from '../../base/errors.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
 import { notHeld, requireSpan } from '../buffer-checks.js';
 import { check, cudaCodes, type DriverLibrary, describe } from './driver.js';
-import { allocatePinned, type PinnedMemory } from './pinned-memory.js';
+import { allocatePinned, freePinned, type PinnedMemory } from './pinned-memory.js';
 
 /** Buffers of one context: in device memory, or in mapped host memory. The context is current in every call. */
 export class DeviceMemory {
@@ -60,10 +60,15 @@ export class DeviceMemory {
   } {
     requireCount(label, byteLength);
     const memory = allocatePinned(this.#driver, label, Math.max(4, byteLength));
+    return { buffer: this.adopt({ label, cause, byteLength }, memory), memory };
+  }
+
+  /** Pinned memory that is already there becomes a buffer; it is freed with it. */
+  adopt({ label, cause, byteLength }: AllocationRequest, memory: PinnedMemory): DeviceBuffer {
     const buffer = Object.freeze({ label, cause, address: memory.deviceAddress, byteLength });
     this.#buffers.set(buffer, memory);
     this.#pinnedBytes += byteLength;
-    return { buffer, memory };
+    return buffer;
   }
 
   release(buffer: DeviceBuffer): void {
@@ -77,7 +82,7 @@ export class DeviceMemory {
       check(this.#driver, 'cuMemFree', this.#driver.cuMemFree_v2(buffer.address));
     } else {
       this.#pinnedBytes -= buffer.byteLength;
-      check(this.#driver, 'cuMemFreeHost', this.#driver.cuMemFreeHost(memory.hostAddress));
+      check(this.#driver, 'cuMemFreeHost', freePinned(this.#driver, memory));
     }
   }
 
@@ -85,7 +90,7 @@ export class DeviceMemory {
   releaseAll(): void {
     for (const [buffer, memory] of this.#buffers) {
       if (memory === null) this.#driver.cuMemFree_v2(buffer.address);
-      else this.#driver.cuMemFreeHost(memory.hostAddress);
+      else freePinned(this.#driver, memory);
     }
     this.#buffers.clear();
     this.#deviceBytes = 0;

@@ -40,6 +40,8 @@ export const driverFunctions = {
   cuMemFree_v2: ['handle'],
   cuMemHostAlloc: ['room', 'size', 'uint'],
   cuMemFreeHost: ['handle'],
+  cuMemHostRegister_v2: ['handle', 'size', 'uint'],
+  cuMemHostUnregister: ['handle'],
   cuMemHostGetDevicePointer_v2: ['room', 'handle', 'uint'],
   cuMemsetD8Async: ['handle', 'uchar', 'size', 'handle'],
   cuMemcpyHtoDAsync_v2: ['handle', 'room', 'size', 'handle'],
@@ -168,6 +170,62 @@ export function callAside<Values extends readonly unknown[]>(
       },
     );
   });
+}
+
+/** Anonymous pages of the system, zeroed at their first use. */
+export interface HostPages {
+  readonly address: bigint;
+  readonly bytes: Uint8Array;
+  /** Nothing may read or write `bytes` any more. */
+  release(): void;
+}
+
+/** Of mman.h on Linux. */
+const [readWrite, privateAnonymous, hugePageAdvice] = [3, 0x22, 14] as const;
+const hugePageBytes = 2 * 1024 * 1024;
+
+/**
+ * Pages from the system, in large ones where it has them: several threads may touch them for the first time at once, and few
+ * large pages are soon pinned. Null where that is not Linux, or refused.
+ */
+export function hostPages(byteLength: number): HostPages | null {
+  if (process.platform !== 'linux') return null;
+  pageCalls ??= loadPageCalls();
+  if (pageCalls === null) return null;
+  const { mmap, madvise, munmap } = pageCalls;
+  const length = byteLength + hugePageBytes;
+  const base = BigInt(mmap(0, length, readWrite, privateAnonymous, -1, 0));
+  if (base === 0xffff_ffff_ffff_ffffn) return null;
+  const step = BigInt(hugePageBytes);
+  const address = ((base + step - 1n) / step) * step;
+  madvise(address, byteLength, hugePageAdvice);
+  return { address, bytes: foreignBytes(address, byteLength), release: () => void munmap(base, length) };
+}
+
+type PageCall = (...values: (bigint | number)[]) => bigint | number;
+let pageCalls:
+  | { readonly mmap: PageCall; readonly madvise: PageCall; readonly munmap: PageCall }
+  | null
+  | undefined;
+
+function loadPageCalls() {
+  try {
+    const library = koffi.load('libc.so.6');
+    return {
+      mmap: library.func('mmap', 'uint64_t', [
+        'uint64_t',
+        'size_t',
+        'int',
+        'int',
+        'int',
+        'int64_t',
+      ]) as PageCall,
+      madvise: library.func('madvise', 'int', ['uint64_t', 'size_t', 'int']) as PageCall,
+      munmap: library.func('munmap', 'int', ['uint64_t', 'size_t']) as PageCall,
+    };
+  } catch {
+    return null; // another C library
+  }
 }
 
 /** Host memory that foreign code owns, as bytes; valid until that code frees it. */

@@ -1,0 +1,77 @@
+import { describe, expect, test } from 'vitest';
+import type { Backend, HostTier } from '../../src/backend/backend.js';
+import { openBackend } from '../../src/backend/open.js';
+import type { PreparedModel } from '../../src/checkpoint/prepared-model.js';
+import { measureRates } from '../../src/generate/measure-rates.js';
+import { describe as describeModel, gatedConfig, optConfig } from '../acquire/support/opt-shape.js';
+import { writePrepared } from '../acquire/support/prepared-file.js';
+import { openOracle } from '../acquire/support/session.js';
+
+const shape = { hiddenSize: 64, ffnSize: 256, layers: 2, heads: 2, vocabSize: 90, maxPositions: 20 };
+const budgetBytes = 3_000_000;
+
+/** Counts what a backend holds, and has every op that it runs. */
+function watched(backend: Backend) {
+  const seen = { held: 0, peak: 0, kinds: new Set<string>(), frozen: true };
+  const { allocate, release, submit } = backend;
+  backend.allocate = (request) => {
+    seen.held += request.byteLength;
+    seen.peak = Math.max(seen.peak, seen.held);
+    return allocate.call(backend, request);
+  };
+  backend.release = (buffer) => {
+    seen.held -= buffer.byteLength;
+    release.call(backend, buffer);
+  };
+  backend.submit = (ops) => {
+    for (const { op } of ops) seen.kinds.add(op.kind);
+    if (ops.length > 1) seen.frozen &&= Object.isFrozen(ops);
+    return submit.call(backend, ops);
+  };
+  return seen;
+}
+
+async function measured(backend: Backend, prepared: PreparedModel, quantised: boolean) {
+  const seen = watched(backend);
+  try {
+    const rates = await measureRates(prepared, backend, { budgetBytes, activeShare: 0.05, quantised });
+    return { rates, seen };
+  } finally {
+    await backend.close();
+  }
+}
+
+describe('rates of a machine', () => {
+  test.each([
+    ['oracle', openOracle],
+    ['wasm', () => openBackend({ name: 'cpu', threads: 1, kernels: 'wasm' })],
+  ] as const)('are measured on %s inside half of the budget, and all is given back', async (_, open) => {
+    const prepared = writePrepared(describeModel(optConfig(shape), 'f16'), 5, () => 'mixed');
+    const { rates, seen } = await measured(await open(), prepared, true);
+    await prepared.close();
+    const { quantisedBytesPerSecond, overlapShare, smallOpSeconds, ...positive } = rates;
+    for (const [name, rate] of Object.entries({ ...positive, ...quantisedBytesPerSecond })) {
+      expect(Number.isFinite(rate) && rate > 0, name).toBe(true);
+    }
+    expect(smallOpSeconds).toBeGreaterThanOrEqual(0);
+    expect(overlapShare >= 0 && overlapShare <= 1).toBe(true);
+    expect([...seen.kinds].sort()).toEqual(['add', 'certify', 'compact', 'linear', 'quantised-linear']);
+    expect(seen.held).toBe(0);
+    expect(seen.peak).toBeGreaterThan(budgetBytes / 3); // beyond any cache of it
+    expect(seen.peak).toBeLessThanOrEqual(budgetBytes / 2 + 100_000);
+    expect(seen.frozen).toBe(true); // a device records what comes again
+  });
+
+  test('of a device are those of its link, and its products those of its own memory', async () => {
+    const link = { denseBytesPerSecond: 5e10, rowBytesPerSecond: 4e10, deviceBytesPerSecond: 4e12 };
+    const oracle = await openOracle();
+    const hostTier = { directRows: 4, measureLink: async () => link } as unknown as HostTier;
+    const prepared = writePrepared(describeModel(gatedConfig(shape), 'f32'), 5, () => 'mixed');
+    const { rates, seen } = await measured(Object.assign(oracle, { hostTier }), prepared, false);
+    await prepared.close();
+    expect(rates).toMatchObject({ denseBytesPerSecond: 5e10, rowBytesPerSecond: 4e10, overlapShare: 1 });
+    expect(rates.computeBytesPerSecond).toBeLessThan(1e12); // the oracle's
+    expect(rates.quantisedBytesPerSecond).toBeUndefined();
+    expect(seen.held).toBe(0);
+  });
+});

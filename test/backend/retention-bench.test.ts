@@ -16,6 +16,7 @@ test('the benchmark of ways for rows to come runs all of them, to the same diges
         { exponent: 0.5, positionShare: 0.2 },
       ],
       everyArm: true,
+      arms: [],
       open: withHostTier,
     },
     (line) => lines.push(line),

@@ -107,6 +107,7 @@ async function benchRows(): Promise<void> {
       rounds: Number(values.rounds),
       usages: [usual, ...swept.map((one) => usageOf(one))],
       everyArm: swept.length === 0,
+      arms: values.arms.split(',').filter(Boolean),
     },
     log,
   );

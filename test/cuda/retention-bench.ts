@@ -25,6 +25,8 @@ export interface RetentionOptions {
   readonly usages: readonly Usage[];
   /** All arms take part in the first usage; in the others, or else, those that keep rows and their control. */
   readonly everyArm: boolean;
+  /** What their names begin with; none for all. The control takes part always. */
+  readonly arms: readonly string[];
   readonly open?: () => Promise<Backend>;
 }
 
@@ -65,7 +67,10 @@ export async function benchRetention(
   log: (line: string) => void,
 ): Promise<{ readonly times: readonly RowsTime[]; readonly failures: readonly string[] }> {
   const [first] = options.usages;
+  const began = process.hrtime.bigint();
+  const elapsed = (): string => `${(Number(process.hrtime.bigint() - began) / 1e9).toFixed(1)} s`;
   const model = writeZipf(options.shape, first!);
+  log(`model written: ${elapsed()}`);
   const times: RowsTime[] = [];
   const failures: string[] = [];
   const opened = new Map<RowsPlan, Session>();
@@ -76,19 +81,25 @@ export async function benchRetention(
       if (usage !== first) setUsage([...opened.values()], model.usageTensors(usage));
       const profile = await recordProfile(control, options);
       log(`usage zipf ${usage.exponent}, position share ${usage.positionShare}: ${describeProfile(profile)}`);
-      const plans = plansFor(options, profile).filter(({ swept }) => all || swept === true);
+      const wanted = ({ name }: RowsPlan, index: number) =>
+        index === 0 || options.arms.length === 0 || options.arms.some((start) => name.startsWith(start));
+      const plans = plansFor(options, profile)
+        .filter(wanted)
+        .filter(({ swept }) => all || swept === true);
       const sessions = new Map<RowsPlan, Session>();
       const hot: Session[] = [];
       for (const plan of plans) {
         const known = [...opened].find(([{ name }]) => name === plan.name);
         const session = known?.[1] ?? (await sessionOf(opened, plan, model, options));
         sessions.set(plan, session);
+        log(`opened ${plan.name}: ${elapsed()}`);
         if (plan.more?.retain?.kind === 'hot') {
           hot.push(session);
           setUsage([session], model.usageTensors(usage));
         }
       }
       const found = await takeTurns(sessions, options);
+      log(`measured: ${elapsed()}`);
       for (const [plan, episodes] of found) {
         const time = timeOf(plan, sessions.get(plan)!, episodes, usage);
         times.push(time);

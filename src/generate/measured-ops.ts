@@ -15,8 +15,8 @@ export interface MeasuredOps {
 /** Where measured ops find their operands; all zeros. */
 export interface MeasureRoom {
   readonly weights: Span;
-  readonly x: Span; // F32 [K]
-  readonly out: Span; // F32 [N]
+  readonly x: Span; // F32, as many as the widest input
+  readonly out: Span; // F32, as many as the widest output
   /** What `round-input` would leave for one row of K. */
   readonly rounded: Span;
 }
@@ -28,18 +28,20 @@ export interface MeasuredShape {
   readonly type: StoredType;
 }
 
-/** Products of one row with matrices that fill the room side by side. */
+/** Products of one row with the matrices of layers, one behind another until the room is full. */
 export function productOps(
   { weights, x, out }: MeasureRoom,
-  shape: MeasuredShape,
+  layer: readonly MeasuredShape[],
   fewest: number,
 ): MeasuredOps {
-  const { inputs, outputs, type } = shape;
-  return overParts(
-    weights,
-    inputs * outputs * storedBytes[type],
-    fewest,
-    (span): LinearOp => ({
+  const ops: PlacedOp[] = [];
+  let [at, read, wrapped] = [0, 0, false];
+  while (!wrapped || ops.length < fewest || ops.length % layer.length !== 0) {
+    const { inputs, outputs, type } = layer[ops.length % layer.length]!;
+    const byteLength = inputs * outputs * storedBytes[type];
+    if (at + byteLength > weights.byteLength) [at, wrapped] = [0, true];
+    if (wrapped && ops.length >= fewest && ops.length % layer.length === 0) break;
+    const op: LinearOp = {
       kind: 'linear',
       rows: 1,
       x,
@@ -47,15 +49,19 @@ export function productOps(
       inputBegin: 0,
       inputEnd: inputs,
       outputs,
-      matrix: { span, type, layout: 'input-major', rowStride: outputs },
+      matrix: { span: subspan(weights, at, byteLength), type, layout: 'input-major', rowStride: outputs },
       out,
       outStride: outputs,
       outOffset: 0,
       continues: false,
       bias: null,
       residual: null,
-    }),
-  );
+    };
+    ops.push({ label: 'rate of products', op });
+    at += byteLength;
+    read += byteLength;
+  }
+  return { ops: Object.freeze(ops), byteLength: read };
 }
 
 /** Certificates of one row by copies of the default format. */
@@ -100,9 +106,10 @@ export function quantisedOps(
   }));
 }
 
-/** Small ops one behind another. */
+/** Norms one behind another: of the small ops of a layer neither the shortest nor the longest. */
 export function smallOps({ x, out }: MeasureRoom, count: number, width: number): readonly PlacedOp[] {
-  const op: Op = { kind: 'add', count: width, a: x, b: x, out };
+  const epsilon = Math.fround(1e-5);
+  const op: Op = { kind: 'norm', norm: 'layer', rows: 1, width, epsilon, x, gamma: null, beta: null, out };
   return Object.freeze(Array.from({ length: count }, () => ({ label: 'small op', op })));
 }
 

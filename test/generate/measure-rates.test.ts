@@ -55,7 +55,7 @@ describe('rates of a machine', () => {
     }
     expect(smallOpSeconds).toBeGreaterThanOrEqual(0);
     expect(overlapShare >= 0 && overlapShare <= 1).toBe(true);
-    expect([...seen.kinds].sort()).toEqual(['add', 'certify', 'compact', 'linear', 'quantised-linear']);
+    expect([...seen.kinds].sort()).toEqual(['certify', 'compact', 'linear', 'norm', 'quantised-linear']);
     expect(seen.held).toBe(0);
     expect(seen.peak).toBeGreaterThan(budgetBytes / 3); // beyond any cache of it
     expect(seen.peak).toBeLessThanOrEqual(budgetBytes / 2 + 100_000);

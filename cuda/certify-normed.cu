@@ -33,6 +33,7 @@ struct CertifyNormedParams {
   const float *bias;
   float *out;
   i64 slots; // neurons of a warp whose codes are on their way: 1 to 8
+  i64 early; // of them, asked for before the inputs
   i64 most;  // neurons of a block of threads
   // The product with the rows of uncertain neurons: -1 for none, 0 F32, 1 F16, 2 BF16.
   i64 weights;
@@ -103,7 +104,7 @@ struct RoundedUnit {
 };
 
 // The rounded input, squares of x and of what rounding misses, and sums of squares of whole numbers by warp. `own`: elements
-// of a thread at most. All threads of the block call it, with a barrier in front of what is made here.
+// of a thread at most. All threads of the block call it, with the input in shared memory and a barrier behind it.
 template <int own>
 __device__ __forceinline__ RoundedUnit roundNormed(const CertifyNormedParams &p, const NormedRoom &room, const float (&scales)[own],
                                                    const float (&shifts)[own], bool first) {
@@ -112,8 +113,6 @@ __device__ __forceinline__ RoundedUnit roundNormed(const CertifyNormedParams &p,
   float *row = room.x;
   float values[own];
   float largest = 0.0f;
-  loadPaddedRows(row, 0, 1, p.norm < 0 ? p.x : p.from, 0, 1, inputs);
-  __syncthreads();
   NormScale scale = {0.0f, 0.0f};
   if (p.norm >= 0) scale = normScale(row, (float *)room.sums, inputs, rms, (float)p.epsilon);
 #pragma unroll
@@ -235,11 +234,6 @@ __device__ __forceinline__ void certifyNormed(const CertifyNormedParams &p, int 
       for (int at = lane * 16; at < scaleBytes; at += 512)
         copyAside(slot + codeBytes + highBytes + at, (const char *)p.groupScales + neuron * scaleBytes + at, 16);
   };
-#pragma unroll 1
-  for (int turn = 0; turn < slots; turn++) {
-    if (turn < mine) issue(turn, ring + turn * slotBytes);
-    endCopyGroup();
-  }
   // All that no kernel writes comes before the wait for the one in front.
   float scales[own], shifts[own];
 #pragma unroll
@@ -252,7 +246,20 @@ __device__ __forceinline__ void certifyNormed(const CertifyNormedParams &p, int 
   for (int i = threadIdx.x; i < neurons * 4; i += normedThreads) room.records[i] = p.records[(i64)firstNeuron * 4 + i];
   for (int i = threadIdx.x; i < neurons; i += normedThreads) room.biases[i] = p.bias ? p.bias[firstNeuron + i] : 0.0f;
   if (threadIdx.x == 0) room.found[0] = 0;
+  // Inputs would wait behind all copies that are asked for before them, so most of these come behind them.
+  const auto issueSlots = [&](int from, int to) {
+#pragma unroll 1
+    for (int turn = from; turn < to; turn++) {
+      if (turn < mine) issue(turn, ring + turn * slotBytes);
+      endCopyGroup();
+    }
+  };
+  const int early = min((int)p.early, slots);
+  issueSlots(0, early);
   awaitPredecessor();
+  loadPaddedRows(room.x, 0, 1, p.norm < 0 ? p.x : p.from, 0, 1, inputs);
+  issueSlots(early, slots);
+  __syncthreads();
   const RoundedUnit rounded = roundNormed<own>(p, room, scales, shifts, part == 0);
   __syncthreads();
 

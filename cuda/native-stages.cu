@@ -212,7 +212,7 @@ __device__ __forceinline__ void nativeStages(const NativeStagesParams &) {}
 #endif
 
 #define NATIVE_ROUND(type, E)                                                                                          \
-  extern "C" __global__ void __launch_bounds__(256) native_round_##type(const NativeRoundParams p) { nativeRound<E>(p); }
+  extern "C" __global__ void __launch_bounds__(256) native_round_##type##_inputs(const NativeRoundParams p) { nativeRound<E>(p); }
 // Tiles of M x N outputs; src/backend/cuda/plan-native-stages.ts chooses among them.
 #define NATIVE_STAGES(type, E, M, N, warpsY, warpsX, I, J, stageInputs, depth)                                         \
   extern "C" __global__ void __launch_bounds__(32 * warpsY * warpsX)                                                   \

@@ -63,7 +63,7 @@ describe('native numerics', () => {
     const [round, all, ...none] = planLaunches(placed(three), nativeFacts);
     expect(none).toEqual([]);
     expect(round).toMatchObject({
-      kernel: 'native_round_f16',
+      kernel: 'native_round_f16_inputs',
       values: { rows, inputs, pitch: inputs, rounded: 1 << 20, status: cudaFacts.statusAddress },
     });
     const tile = nativeTiles.find((one) => all!.kernel.endsWith(`_${nativeTileName(one)}`))!;
@@ -73,7 +73,7 @@ describe('native numerics', () => {
       threads: tile.threads,
       sharedBytes: nativeTileBytes(tile),
     });
-    expect(unitOf(all!.kernel)).toBe('native-stages.cu for f16');
+    for (const { kernel } of [round!, all!]) expect(unitOf(kernel)).toBe('native-stages.cu for f16');
     for (const [which, { out, matrix }] of three.entries()) {
       expect(all!.values[`out${which}`]).toBe(at(out));
       expect(all!.values[`matrix${which}`]).toBe(at(matrix.span));
@@ -232,6 +232,7 @@ describe('native numerics', () => {
           expect(source).toMatch(new RegExp(`NATIVE_TILES\\(type, E, ${where}, \\w+, ${m}, ${n}, `));
         }
     const staged = native.find(({ name }) => name === 'native-stages.cu for f16')!.source;
+    expect(staged).toContain('native_round_##type##_inputs(');
     for (const { rows, columns, threads, depth } of nativeTiles) {
       const [, warpsY, warpsX, i, j, stage, depths] = new RegExp(
         `NATIVE_STAGES\\(type, E, ${rows}, ${columns}, (\\d), (\\d), (\\d), (\\d), (\\d+), (\\d)\\)`,

@@ -46,6 +46,7 @@ export const certifyFields = {
     bias: pointer,
     out: pointer,
     slots: integer,
+    early: integer,
     most: integer,
     weights: integer,
     matrix: pointer,

@@ -111,6 +111,7 @@ export function planNormedCertificate({
       bias: at(certify.bias),
       out: at(certify.out),
       slots: shape.slots,
+      early: earlySlots,
       most: shape.most,
       weights: product.weights,
       matrix: product.matrix,
@@ -149,6 +150,8 @@ const units: Readonly<Record<LowBitName, readonly number[]>> = {
 const inputStep = 512;
 /** Neurons of a warp on their way; more of them do not fit beside the rest or come no faster. */
 const mostSlots = 4;
+/** Of these, asked for ahead of the inputs, which wait behind them. */
+const earlySlots = 1;
 
 /** Null where the inputs are of another size or shared memory has no room. `type`: of rows that are read, too. */
 function normedShape(

@@ -69,7 +69,7 @@ export function planNativeStages(
     launches.push(
       launch(
         index,
-        `native_round_${first.matrix.type}`,
+        `native_round_${first.matrix.type}_inputs`,
         'NativeRoundParams',
         {
           grid: [Math.min(Math.ceil((rows * pitch) / 8 / roundThreads), 8 * facts.multiprocessors)],

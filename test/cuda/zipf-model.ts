@@ -30,11 +30,12 @@ export interface ZipfModel {
   remove(): void;
 }
 
-const pieceElements = 1 << 24;
+/** More than a matrix of a layer has. */
+const poolElements = 1 << 25;
 
 /**
- * `scripts/make-checkpoint.mjs --zipf E --position-share S` in the prepared layout, written at once: weights that are
- * independent need no transposition, they are drawn in the order in which they lie.
+ * What `scripts/make-checkpoint.mjs --zipf E --position-share S` writes, in the prepared layout and at once: independent weights
+ * need no transposition, and matrices of a kind are runs of one pool of them, each from another place on.
  */
 export function writeZipf(shape: SyntheticShape, usage: Usage): ZipfModel {
   const halves = tensorsOf(shape, usage, 'f16');
@@ -44,6 +45,8 @@ export function writeZipf(shape: SyntheticShape, usage: Usage): ZipfModel {
   const directory = mkdtempSync(join(roomFor(plan.byteLength), 'waybill-zipf-'));
   const path = join(directory, 'weights');
   const descriptor = openSync(path, 'w+');
+  const pools = new Map<string, Uint8Array>();
+  let from = 0;
   const byId = new Map<string, PreparedTensor>();
   const bySource = new Map<string, PreparedTensor>();
   for (const { id, sourceTensor, type, shape: sizes, byteOffset, byteLength } of plan.tensors) {
@@ -57,10 +60,20 @@ export function writeZipf(shape: SyntheticShape, usage: Usage): ZipfModel {
     }
     const made = (type === 'f32' ? floats : halves).get(sourceTensor);
     if (made === undefined) throw new RangeError(`Cannot write "${id}": there is no "${sourceTensor}"`);
-    for (let first = 0; first < byteLength / bytesOf(type); first += pieceElements) {
-      const piece = filled(made, type, first, Math.min(pieceElements, byteLength / bytesOf(type) - first));
-      writeSync(descriptor, piece, 0, piece.byteLength, byteOffset + first * bytesOf(type));
+    if (sizes.length === 1 || id === 'position-embedding') {
+      writeSync(descriptor, filled(made, type, 0, byteLength / bytesOf(type)), 0, byteLength, byteOffset);
+      continue;
     }
+    const kind = kindOf(sourceTensor);
+    const pool = pools.get(kind) ?? filled(made, type, 0, poolElements);
+    pools.set(kind, pool);
+    for (let done = 0; done < byteLength; ) {
+      const length = Math.min(pool.byteLength - from, byteLength - done);
+      writeSync(descriptor, pool, from, length, byteOffset + done);
+      done += length;
+      from = (from + length) % pool.byteLength;
+    }
+    from = (from + 2 * 1_000_003) % pool.byteLength;
   }
   return {
     prepared: {
@@ -111,6 +124,12 @@ function descriptionOf(shape: SyntheticShape, made: ReadonlyMap<string, Syntheti
 }
 
 const active = 0.034;
+
+/** Weights of a kind have one deviation. */
+function kindOf(sourceTensor: string): string {
+  const module = /(\w+)\.weight$/.exec(sourceTensor)?.[1] ?? sourceTensor;
+  return /^([qkv]_proj|fc1)$/.test(module) ? 'unit' : module;
+}
 
 function tensorsOf(
   shape: SyntheticShape,

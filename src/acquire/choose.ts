@@ -63,7 +63,12 @@ export async function choosePolicy(
   const eligible = candidates.filter(
     (candidate) => isExact(candidate) && !leftOut.some(({ policy }) => policy === candidate),
   );
-  const fitting = comparePolicies(plain, eligible).filter(({ placement }) => placement !== null);
+  const compared = comparePolicies(plain, eligible);
+  const fitting = compared.filter(({ placement }) => placement !== null);
+  for (const { policy, placement, minimumBytes } of compared) {
+    if (placement !== null || policy === 'resident-sparse') continue; // what does not fit is why there is a choice
+    leftOut.push({ policy, reason: `it needs a budget of ${minimumBytes} bytes` });
+  }
   const first = fitting[0];
   if (first === undefined) {
     return chosen({

@@ -1,10 +1,12 @@
 // What the pool hands to the kernels of an instruction set. Plain data and builtins only: this header is compiled
 // into every instruction-set unit and must not leave an inline function behind that the linker could share.
 #pragma once
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "program.h"
+#include "relax.h"
 
 // Failures that a kernel can find; `status` holds (op index + 1) * 256 + code, or 0.
 enum FailureCode { failureKvOverflow = 1, failureIndexOutOfRange = 2, failureUnknownOp = 3 };

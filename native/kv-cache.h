@@ -115,7 +115,7 @@ static void attentionTyped(const double *w, const Cache &cache, uint32_t *counte
     p.rowStride = cache.capacity;
     p.out = scores;
     for (size_t from = 0; from < count; from += 2048)
-      oneRowColumns<E, true>(&p, from, least(from + 2048, count), s.acc, s.gathered);
+      oneRowColumns<E>(&p, from, least(from + 2048, count), s.acc, s.gathered);
     const float denominator = softmaxNumerators(scores, count, scale);
     float *out = pointerAt<float>(w[14]) + (t * heads + head) * headDim;
     p.x = scores;
@@ -124,7 +124,7 @@ static void attentionTyped(const double *w, const Cache &cache, uint32_t *counte
     p.rowStride = headDim;
     p.out = out;
     for (size_t from = 0; from < headDim; from += 2048)
-      oneRowColumns<E, true>(&p, from, least(from + 2048, headDim), s.acc, s.gathered);
+      oneRowColumns<E>(&p, from, least(from + 2048, headDim), s.acc, s.gathered);
     for (size_t d = 0; d < headDim; d++) out[d] = out[d] / denominator;
   }
 }

@@ -1,6 +1,6 @@
 // linear, active-inputs and active-outputs: which kernel, and how its work is cut into items that threads take. Items
-// are parts of the outputs and rows, never of the inputs, so that no thread count changes a sum. Included inside the
-// anonymous namespace of a unit.
+// are parts of the outputs and rows, or blocks of the inputs whose sums are added in the order of the blocks, so that no
+// thread count changes a sum. Included inside the anonymous namespace of a unit.
 #pragma once
 
 static inline size_t takeItem(uint32_t *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
@@ -14,6 +14,63 @@ static inline Scratch scratchOf(float *base) {
                  base + panelFloats + accumulatorFloats + gatheredFloats};
 }
 
+// Columns of an item of `runBlocks`: all, or as many as accumulators there are, and fewer while that leaves threads without
+// work at the end.
+static inline size_t columnsOfItems(size_t outputs, size_t blocks, int threads) {
+  for (size_t pieces = (outputs + accumulatorFloats - 1) / accumulatorFloats;; pieces++) {
+    const size_t columns = roundUp((outputs + pieces - 1) / pieces, 64);
+    const size_t items = blocks * ((outputs + columns - 1) / columns);
+    const size_t idle = roundUp(items, threads) - items;
+    if (idle * 16 <= items || columns <= 512) return columns;
+  }
+}
+
+// Returns when `turn` has come to `mine`. Its holder is another thread that computes: only where threads share processors
+// does it take long enough for this one to make room.
+static inline void awaitTurn(const uint32_t *turn, uint32_t mine) {
+  for (int looks = 0; __atomic_load_n(turn, __ATOMIC_ACQUIRE) != mine; looks++) {
+    if (looks < 4096) relax();
+    else sched_yield();
+  }
+}
+
+// The most block sums that a thread keeps while it waits for their turn.
+enum { heldSums = 16 };
+
+// One row and every input: items are blocks of inputs, so that a thread reads whole rows that follow each other. Sums of
+// blocks are added to the output in their order, each when its turn comes; until then a thread computes further ones, or one
+// that the system put aside would stop all.
+template <class E> static void runBlocks(const Product *p, uint32_t *counter, int threads, Scratch s) {
+  const size_t firstBlock = p->begin / blockInputs;
+  const size_t blocks = (p->end + blockInputs - 1) / blockInputs - firstBlock;
+  const size_t columns = columnsOfItems(p->outputs, blocks, threads);
+  const size_t items = blocks * ((p->outputs + columns - 1) / columns);
+  // Panel and accumulators lie side by side.
+  const size_t room = least(heldSums, (panelFloats + accumulatorFloats) / columns);
+  size_t held[heldSums], oldest = 0, waiting = 0;
+  uint32_t *turn = counter + 1;
+  for (bool more = true; more || waiting > 0;) {
+    const size_t item = more ? takeItem(counter) : items;
+    more = item < items;
+    if (more) {
+      const size_t index = item % blocks, from = item / blocks * columns, slot = (oldest + waiting++) % room;
+      const Block block = blockAt(p, index == 0 ? p->begin : (firstBlock + index) * blockInputs);
+      sumBlock<E>(p, block, from, least(from + columns, p->outputs), s.panel + slot * columns, s.gathered);
+      held[slot] = item;
+    }
+    for (; waiting > 0; waiting--) {
+      const size_t mine = held[oldest], index = mine % blocks, from = mine / blocks * columns;
+      const size_t to = least(from + columns, p->outputs);
+      if (!more || waiting == room) awaitTurn(turn, (uint32_t)mine);
+      else if (__atomic_load_n(turn, __ATOMIC_ACQUIRE) != mine) break;
+      addToOut(p->out + from, s.panel + oldest * columns, to - from, index == 0 && !p->continues);
+      if (index + 1 == blocks) finishColumns(p, 0, from, to, false);
+      __atomic_store_n(turn, (uint32_t)mine + 1, __ATOMIC_RELEASE);
+      oldest = waiting == 1 ? 0 : (oldest + 1) % room;
+    }
+  }
+}
+
 template <class E, bool scattered>
 static void runRows(const Product *p, uint32_t *counter, int threads, Scratch s) {
   // Accumulators of all rows take at most half a first-level cache. Below that one wide item a thread: long pieces of
@@ -22,7 +79,7 @@ static void runRows(const Product *p, uint32_t *counter, int threads, Scratch s)
   const size_t columns = least(widest, roundUp((p->outputs + threads - 1) / threads, 64));
   for (size_t from; (from = takeItem(counter) * columns) < p->outputs;) {
     const size_t to = least(from + columns, p->outputs);
-    if (p->rows == 1) oneRowColumns<E, scattered>(p, from, to, s.acc, s.gathered);
+    if (p->rows == 1) oneRowColumns<E>(p, from, to, s.acc, s.gathered);
     else fewRowsColumns<E, scattered>(p, from, to, s.acc, s.gathered);
   }
 }
@@ -50,7 +107,8 @@ template <class E> static void runPanels(const Product *p, uint32_t *counter, in
 
 template <class E> static void runTyped(const Product *p, uint32_t *counter, int threads, Scratch s) {
   if (p->outputs == 0 || p->rows == 0) return;
-  if (!p->outputMajor && p->rows <= fewRows)
+  if (!p->outputMajor && p->rows == 1 && !p->neurons && p->begin < p->end) runBlocks<E>(p, counter, threads, s);
+  else if (!p->outputMajor && p->rows <= fewRows)
     inputsListed(p) ? runRows<E, true>(p, counter, threads, s) : runRows<E, false>(p, counter, threads, s);
   else runPanels<E>(p, counter, threads, s);
 }

@@ -19,24 +19,24 @@ struct ActiveDirectParams {
 // As active inputs, for a set that is all of x and rows that lie by neuron: each group of lanes finds the active neurons
 // of its block of 128 by itself, so nothing waits for the list. A lane reads C weights of a row, 16 bytes where rows are
 // aligned; a group's share of a row is then 128 bytes, the most that one request over the link asks for.
-// Part `part` of `parts`, by all threads of a block.
-template <class E, int R, int lanes, int C>
-__device__ __forceinline__ void activeDirect(const ActiveDirectParams &p, int part, int parts, float *shared) {
+template <class E, int R, int lanes, int C> __device__ __forceinline__ void activeDirect(const ActiveDirectParams &p) {
   typedef typename E::Stored Stored;
   constexpr int columns = lanes * C, quads = blockInputs / 4 / lanes; // of inputs, a lane
   constexpr int batch = R == 1 ? 8 : 4; // rows on their way
+  extern __shared__ __align__(16) float shared[];
+  enterKernel();
   const int rows = (int)p.rows, width = (int)p.width, outputs = (int)p.outputs;
-  if (part + 1 == parts) {
+  if (blockIdx.x + 1 == gridDim.x) {
     compactColumns(p.x, rows, width, p.active, (u32 *)shared);
     return;
   }
-  if (p.flagged && part + 2 == parts) {
+  if (p.flagged && blockIdx.x + 2 == gridDim.x) {
     compactColumns((const float *)(p.flagged + 1), 1, (int)p.flaggedWidth, p.flagged, (u32 *)shared);
     return;
   }
   const int groups = blockDim.x / lanes, group = threadIdx.x / lanes, lane = threadIdx.x % lanes;
   const int blocks = (width + blockInputs - 1) / blockInputs, blocksPerRound = (int)p.blocksPerRound;
-  const int firstColumn = part * columns, column = firstColumn + lane * C;
+  const int firstColumn = blockIdx.x * columns, column = firstColumn + lane * C;
   const bool inside = column + C <= outputs;
   const bool wide = ((u64)p.x & 15) == 0 && width % 4 == 0;
   const Stored *matrix = (const Stored *)p.matrix;

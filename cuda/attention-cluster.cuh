@@ -2,8 +2,7 @@
 // of 128 threads take the blocks of 128 positions in turn. Keys and values come to shared memory by asynchronous copies,
 // as many blocks ahead as there is room for; the first block of threads adds all block sums in order.
 #pragma once
-#include "attention-params.cuh"
-#include "memory.cuh"
+#include "numbers.cuh"
 
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ void clusterArrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
@@ -45,6 +44,9 @@ __device__ __forceinline__ void awaitCopies(int pending) {
 }
 __device__ __forceinline__ void groupBarrier(int group) {
   asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
+}
+__device__ __forceinline__ void prefetchLine(const void *address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
 // Asks for `byteLength` bytes from `address` on, by all threads of a group.

@@ -75,19 +75,6 @@ __device__ __forceinline__ void storeCache(const LinearRowsParams &p, const Prod
   else ((Stored *)p.valueCache)[(element / p.headDim * p.capacity + position) * p.headDim + element % p.headDim] = stored;
 }
 
-// Ends an output at `at`, column `target`, whose block sums are all in y.
-__device__ __forceinline__ void endOutput(const LinearRowsParams &p, const Product &product, int row, int target, i64 at,
-                                          float y, float bias, float residual) {
-  if (product.bias) y = y + bias;
-  if (product.residual) y = y + residual;
-  if (p.activation >= 0) y = thresholded((int)p.activation, y, (float)p.threshold);
-  product.out[at] = y;
-  if (p.store >= 0 && product.which > 0) {
-    if (p.store == 0) storeCache<F32>(p, product, row, target, y);
-    else storeCache<F16>(p, product, row, target, y);
-  }
-}
-
 // Adds block sums to what there is of outputs [firstColumn, firstColumn + columns) of `R` rows, in ascending order, and
 // ends the outputs with the last of them. All threads of the block call it, with a barrier in front.
 template <int R>
@@ -108,6 +95,13 @@ __device__ __forceinline__ void addBlockSums(const LinearRowsParams &p, const Pr
       sums[o] = y;
       continue;
     }
-    endOutput(p, product, r, target, at, y, bias, residual);
+    if (product.bias) y = y + bias;
+    if (product.residual) y = y + residual;
+    if (p.activation >= 0) y = thresholded((int)p.activation, y, (float)p.threshold);
+    product.out[at] = y;
+    if (p.store >= 0 && product.which > 0) {
+      if (p.store == 0) storeCache<F32>(p, product, r, target, y);
+      else storeCache<F16>(p, product, r, target, y);
+    }
   }
 }

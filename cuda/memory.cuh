@@ -54,14 +54,9 @@ __device__ __forceinline__ void prefetchBytes(const void *address, i64 byteLengt
 #endif
 }
 
-// Asks for the line at `address`.
-__device__ __forceinline__ void prefetchLine(const void *address) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
-}
-
 // Asks for the lines of a vector of floats that every block of threads reads.
 __device__ __forceinline__ void prefetchFloats(const float *address, int count) {
   if (address == nullptr) return;
   for (int i = threadIdx.x * 32; i < count; i += blockDim.x * 32)
-    prefetchLine(address + i);
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address + i));
 }

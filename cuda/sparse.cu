@@ -226,14 +226,6 @@ template <class E, int R> __device__ __forceinline__ void outputRows(const Outpu
 }
 
 #include "active-direct.cuh"
-
-template <class E, int R, int lanes, int C>
-__device__ __forceinline__ void activeDirectKernel(const ActiveDirectParams &p) {
-  extern __shared__ __align__(16) float shared[];
-  enterKernel();
-  activeDirect<E, R, lanes, C>(p, blockIdx.x, gridDim.x, shared);
-}
-
 #define SPARSE(type, E, R)                                                                                             \
   extern "C" __global__ void __launch_bounds__(512) active_inputs_##type##_r##R##_c1(const ActiveInputsParams p) {     \
     activeInputs<E, R, 1>(p);                                                                                          \
@@ -247,11 +239,11 @@ __device__ __forceinline__ void activeDirectKernel(const ActiveDirectParams &p) 
 #define ACTIVE_DIRECT(type, E, R)                                                                                      \
   extern "C" __global__ void __launch_bounds__(640, 1)                                                                 \
       active_direct_##type##_r##R##_16B(const ActiveDirectParams p) {                                                  \
-    activeDirectKernel<E, R, 8, 16 / (int)sizeof(E::Stored)>(p);                                                             \
+    activeDirect<E, R, 8, 16 / (int)sizeof(E::Stored)>(p);                                                             \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(640, 1)                                                                 \
       active_direct_##type##_r##R##_1(const ActiveDirectParams p) {                                                    \
-    activeDirectKernel<E, R, 32, 1>(p);                                                                                      \
+    activeDirect<E, R, 32, 1>(p);                                                                                      \
   }
 #define SPARSE_OF(type, E) SPARSE(type, E, 1) SPARSE(type, E, 2) SPARSE(type, E, 4) SPARSE(type, E, 8)
 SPARSE_OF(WEIGHT_NAME, WEIGHT_TYPE)

@@ -1,4 +1,3 @@
-import { chainRoomBytes } from '../../src/backend/cuda/chain-room.js';
 import { CudaBackend, type CudaParts } from '../../src/backend/cuda/cuda-backend.js';
 import type { DriverLibrary } from '../../src/backend/cuda/driver.js';
 import { addressOf, driverFunctions } from '../../src/backend/cuda/foreign.js';
@@ -192,11 +191,8 @@ export function openFake(fake: FakeDriver, graphs = false): CudaBackend {
   const modules = new KernelModules(library, 232_448);
   const images = readKernelUnits().map(({ name }) => ({ name, image: new Uint8Array(4) }));
   modules.load({ images, sourceDigest: '', compiler: 'none', compiled: 0 });
-  const chainRoom = new BigUint64Array(1);
-  library.cuMemAlloc_v2(chainRoom, chainRoomBytes);
   const parts: CudaParts = {
     driver: library,
-    chainRoom: Number(chainRoom[0]!),
     device: {
       index: 0,
       name: 'fake',

@@ -16,8 +16,6 @@ import type {
 import { encodePlaced } from '../encoded-program.js';
 import type { PlacedOp } from '../ops.js';
 import { BouncePool } from './bounce-pool.js';
-import { joinLaunches } from './chain.js';
-import { ChainRoom } from './chain-room.js';
 import { Completion } from './completion.js';
 import type { DeviceFacts } from './device.js';
 import { DeviceMemory } from './device-memory.js';
@@ -50,8 +48,6 @@ export interface CudaParts {
   readonly device: DeviceFacts;
   readonly context: bigint;
   readonly modules: KernelModules;
-  /** Device memory of `chainRoomBytes`. */
-  readonly chainRoom: number;
   /** Device memory of `nativeRoomBytes`; absent in portable numerics. */
   readonly nativeRoom?: number | null;
   /** Turns matrices while it reads them, where there is native code for it. */
@@ -84,7 +80,6 @@ export class CudaBackend implements Backend {
   readonly #completion: Completion;
   readonly #launcher: Launcher;
   readonly #graphs: GraphCache | null;
-  readonly #chains: ChainRoom;
   readonly #modules: KernelModules;
   #facts: LaunchFacts;
   readonly #canOverlap: boolean;
@@ -130,8 +125,7 @@ export class CudaBackend implements Backend {
     this.#modules = modules;
     this.#readTransposed = parts.readTransposed;
     this.#launcher = new Launcher(driver, modules, this.#computing);
-    this.#chains = new ChainRoom(driver, this.#computing, parts.chainRoom);
-    this.#graphs = graphs ? new GraphCache(driver, this.#launcher, this.#computing, this.#chains) : null;
+    this.#graphs = graphs ? new GraphCache(driver, this.#launcher, this.#computing) : null;
     this.#bounce = new BouncePool(driver, this.#enter, bounceBytes, bounceCount);
     this.#readBacks = new ReadBacks(driver, this.#enter, this.#completion, this.#computing);
     this.#transfers = new FileTransfers({
@@ -208,11 +202,11 @@ export class CudaBackend implements Backend {
   submit(ops: readonly PlacedOp[]): Promise<void> {
     this.#begin('submit');
     if (ops.length === 0) return Promise.resolve();
-    const plan = () => joinLaunches(planLaunches(ops, this.#facts), this.#facts);
+    const plan = () => planLaunches(ops, this.#facts);
     const running = { ops };
     this.#running.add(running);
     try {
-      if (this.#graphs === null) this.#launcher.run(this.#chains.place(plan()));
+      if (this.#graphs === null) this.#launcher.run(plan());
       else this.#graphs.run(() => encodePlaced(ops), plan, Object.isFrozen(ops) ? ops : null);
     } catch (error) {
       const code = error instanceof ExecutionError ? error.data.cudaCode : null;

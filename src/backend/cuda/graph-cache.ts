@@ -1,4 +1,3 @@
-import { type ChainRoom, mostGraphs } from './chain-room.js';
 import { check, type DriverLibrary } from './driver.js';
 import type { Launch } from './launch.js';
 import type { Launcher } from './launcher.js';
@@ -8,30 +7,28 @@ interface Entry {
   readonly words: Float64Array;
   readonly launches: readonly Launch[];
   executable: bigint | null;
-  /** Where the steps of its chains lie; null where nothing is kept for it. */
-  slot: number | null;
   /** False once it gave way. */
   kept: boolean;
 }
 
+/** Graphs beyond this many give way, the longest unused first: a batch that shrinks has one for each size. */
+const mostGraphs = 16;
 /** Below this many kernels a graph saves less than finding it costs. */
 const fewestLaunches = 8;
 
 /**
- * Graphs beyond `mostGraphs` give way, the longest unused first: a batch that shrinks has one for each size. Replays submissions that come again word for word, as those of decode passes do: ids and positions lie in buffers.
+ * Replays submissions that come again word for word, as those of decode passes do: ids and positions lie in buffers.
  * The first time a program is planned and launched, the second time recorded, from then on replayed.
  */
 export class GraphCache {
   readonly #driver: DriverLibrary;
   readonly #launcher: Launcher;
   readonly #stream: bigint;
-  readonly #chains: ChainRoom;
   readonly #entries = new Map<string, Entry[]>();
   readonly #entryOf = new WeakMap<object, Entry>();
   #replays = 0;
 
-  constructor(driver: DriverLibrary, launcher: Launcher, stream: bigint, chains: ChainRoom) {
-    this.#chains = chains;
+  constructor(driver: DriverLibrary, launcher: Launcher, stream: bigint) {
     this.#driver = driver;
     this.#launcher = launcher;
     this.#stream = stream;
@@ -53,7 +50,7 @@ export class GraphCache {
     const entry = this.#find(words, list);
     if (entry === null) {
       const launches = plan();
-      this.#launcher.run(this.#chains.place(launches));
+      this.#launcher.run(launches);
       if (launches.length >= fewestLaunches) this.#keep(words(), launches);
       return;
     }
@@ -61,7 +58,7 @@ export class GraphCache {
     const alike = this.#entries.get(entry.key)!;
     this.#entries.delete(entry.key); // most recent last
     this.#entries.set(entry.key, alike);
-    entry.executable ??= this.#capture(entry);
+    entry.executable ??= this.#launcher.capture(entry.launches);
     check(
       this.#driver,
       'cuGraphLaunch',
@@ -76,11 +73,6 @@ export class GraphCache {
     this.#entries.clear();
   }
 
-  #capture(entry: Entry): bigint {
-    entry.slot = this.#chains.take();
-    return this.#launcher.capture(this.#chains.place(entry.launches, entry.slot));
-  }
-
   #find(words: () => Float64Array, list: object | null): Entry | null {
     const known = list === null ? undefined : this.#entryOf.get(list);
     if (known?.kept === true) return known;
@@ -91,7 +83,7 @@ export class GraphCache {
 
   #keep(words: Float64Array, launches: readonly Launch[]): void {
     const key = keyOf(words);
-    const entry: Entry = { key, words, launches, executable: null, slot: null, kept: true };
+    const entry: Entry = { key, words, launches, executable: null, kept: true };
     this.#entries.set(key, [...(this.#entries.get(key) ?? []), entry]);
     while ([...this.#all()].length > mostGraphs) {
       const [oldest, entries] = this.#entries.entries().next().value!;
@@ -102,8 +94,7 @@ export class GraphCache {
 
   #drop(entry: Entry): void {
     if (entry.executable !== null) this.#driver.cuGraphExecDestroy(entry.executable);
-    if (entry.slot !== null) this.#chains.give(entry.slot);
-    entry.executable = entry.slot = null;
+    entry.executable = null;
     entry.kept = false;
   }
 

@@ -17,7 +17,6 @@ const plainSources = [
   'retain-rows.cu',
 ] as const;
 const typedSources = [
-  'chain.cu',
   'linear-rows.cu',
   'linear-stream.cu',
   'linear-tiles.cu',
@@ -64,7 +63,6 @@ export function readKernelUnits(numerics: BackendInfo['numerics'] = 'portable'):
 
 const unitsByPrefix: readonly (readonly [string, string])[] = [
   ['attention_', 'attention.cu'],
-  ['chain_', 'chain.cu'],
   ['linear_rows_', 'linear-rows.cu'],
   ['linear_stream_', 'linear-stream.cu'],
   ['linear_tiles_', 'linear-tiles.cu'],

@@ -1,4 +1,3 @@
-import type { StoredType } from '../../base/stored-type.js';
 import type { Span } from '../../memory/buffers.js';
 import type { ParameterStructure, ParameterValues } from './parameters.js';
 import type { StreamTuning } from './stream-shape.js';
@@ -21,23 +20,6 @@ export interface Launch {
   readonly values: Readonly<Record<string, number>>;
   /** Index of the op in its submission, for errors. */
   readonly opIndex: number;
-  /** Of one row, as a step of a chain; see chain.ts. */
-  readonly step?: StepShape;
-  /** Of a chain: its steps, whose place in device memory `chain-room.ts` puts into the values. */
-  readonly chain?: readonly ChainStep[];
-}
-
-/** What a chain has to know of a launch that it takes in. */
-export interface StepShape {
-  readonly kind: 'linear' | 'attention' | 'active';
-  /** Of the weights, or of keys and values. */
-  readonly type: StoredType;
-}
-
-export interface ChainStep {
-  readonly header: ParameterValues<'StepHeader'>;
-  readonly structure: ParameterStructure;
-  readonly values: Readonly<Record<string, number>>;
 }
 
 /** What planning needs to know of a device. */
@@ -48,8 +30,6 @@ export interface LaunchFacts {
   readonly sharedBytes: number;
   /** Launches that say so start before the one in front has ended. */
   readonly overlaps: boolean;
-  /** Launches of one row that follow one another become one kernel; default false. */
-  readonly chains?: boolean;
   /** Shapes of few-row products that a benchmark compares; chosen by size where absent. */
   readonly tuning?: StreamTuning;
   /** Device address of the status word of op 0; op i has the i-th word of `statusWords`, counted round. */
@@ -61,8 +41,7 @@ export interface LaunchFacts {
 }
 
 /** What a measurement sets in place of what planning prefers. Every choice gives the same bits. */
-export interface PlanChoices
-  extends Partial<Pick<LaunchFacts, 'overlaps' | 'variants' | 'tuning' | 'chains'>> {
+export interface PlanChoices extends Partial<Pick<LaunchFacts, 'overlaps' | 'variants' | 'tuning'>> {
   /** Shared memory's part of what it divides with the first-level cache, in per cent; -1 leaves it to the driver. */
   readonly sharedCarveout?: number;
 }
@@ -90,7 +69,6 @@ export function launch<Structure extends ParameterStructure>(
     sharedBytes?: number;
     cluster?: number;
     overlapsPrevious?: boolean;
-    step?: StepShape | undefined;
   },
   values: ParameterValues<Structure>,
 ): Launch {
@@ -105,7 +83,6 @@ export function launch<Structure extends ParameterStructure>(
     structure,
     values,
     opIndex,
-    ...(shape.step === undefined ? {} : { step: shape.step }),
   };
 }
 

@@ -1,7 +1,6 @@
 import { SetupError } from '../../base/errors.js';
 import type { TransposedReader } from '../../checkpoint/transpose.js';
 import type { BackendInfo } from '../backend.js';
-import { chainRoomBytes } from './chain-room.js';
 import { CudaBackend } from './cuda-backend.js';
 import { chooseDevice, type DeviceFacts, deviceHandle } from './device.js';
 import { check, cudaCodes, type DriverLibrary, describe, driverVersion, loadDriver } from './driver.js';
@@ -47,14 +46,13 @@ export async function openCuda(options: CudaOptions = {}): Promise<CudaBackend> 
     bytes: contextBytes,
     baselineBytes,
   } = measureContext(device.pciBusId, () => makeContext(driver, device, kernels, numerics));
-  const { context, modules, chainRoom, nativeRoom } = value;
+  const { context, modules, nativeRoom } = value;
   try {
     return new CudaBackend({
       driver,
       device,
       context,
       modules,
-      chainRoom,
       nativeRoom,
       readTransposed: options.readTransposed,
       contextBytes,
@@ -96,7 +94,6 @@ function makeContext(
 ): {
   readonly context: bigint;
   readonly modules: KernelModules;
-  readonly chainRoom: number;
   readonly nativeRoom: number | null;
 } {
   const room = new BigUint64Array(1);
@@ -123,7 +120,6 @@ function makeContext(
     return {
       context,
       modules,
-      chainRoom: roomFor('the steps of chains', chainRoomBytes),
       nativeRoom: numerics === 'native' ? roomFor('rounded activations', nativeRoomBytes) : null,
     };
   } catch (error) {

@@ -195,8 +195,6 @@ export const parameterFields = {
     threshold: real,
     blocksPerRound: integer,
   },
-  ChainParams: { steps: pointer, stepCount: integer, partCount: integer, barrier: pointer },
-  StepHeader: { kind: integer, part: integer, firstBlock: integer },
   GatherParams: {
     rows: integer,
     columns: integer,
@@ -264,14 +262,13 @@ export type ParameterValues<Structure extends ParameterStructure> = Readonly<
   Record<keyof (typeof parameterFields)[Structure], number>
 >;
 
-/** Writes a structure's fields from `begin` on; returns the byte offset behind them. */
+/** Writes a structure's fields; returns its bytes. */
 export function encodeParameters(
   structure: ParameterStructure,
   values: Readonly<Record<string, number>>,
   into: DataView,
-  begin = 0,
 ): number {
-  let byteOffset = begin;
+  let byteOffset = 0;
   for (const [name, kind] of Object.entries(parameterFields[structure])) {
     const value = values[name]!;
     if (kind === real) into.setFloat64(byteOffset, value, true);

@@ -72,7 +72,6 @@ function clusterLaunch(op: AttentionOp, opIndex: number, facts: LaunchFacts): La
       sharedBytes: shape.sharedBytes,
       cluster,
       overlapsPrevious: true,
-      step: op.rows === 1 ? { kind: 'attention', type: op.cache.type } : undefined,
     },
     { ...attentionValues(op, 0, groups), stages: shape.stages, prefetch: facts.overlaps ? 1 : 0 },
   );

@@ -53,7 +53,6 @@ function streamLaunch(group: LinearGroup, facts: LaunchFacts): Launch | null {
       threads: shape.warps * 32,
       sharedBytes: shape.sharedBytes,
       overlapsPrevious: true,
-      step: op.rows === 1 ? { kind: 'linear', type } : undefined,
     },
     {
       ...valuesOf(group, facts),

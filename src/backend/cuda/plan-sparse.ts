@@ -58,7 +58,6 @@ export function planActiveDirect(
       threads,
       sharedBytes: Math.max(compactWords * 4, fixedBytes + blocksPerRound * variant * columns * 4),
       overlapsPrevious: true,
-      step: op.rows === 1 && aligned && flagged === null ? { kind: 'active', type } : undefined,
     },
     {
       rows: op.rows,

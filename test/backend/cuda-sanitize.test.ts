@@ -2,14 +2,13 @@ import { expect, it } from 'vitest';
 import { kernelFolder, unitOf } from '../../src/backend/cuda/kernel-sources.js';
 import { planLaunches } from '../../src/backend/cuda/plan-launches.js';
 import { openNull } from '../../src/backend/null/open-null.js';
-import { smallest } from '../cuda/sanitize.js';
+import { nativeFacts, smallest } from '../cuda/sanitize.js';
 import { placed } from './contract/case.js';
 import { CaseRandom } from './contract/case-random.js';
 import { Workbench } from './contract/workbench.js';
-import { cudaFacts } from './cuda-support.js';
 
 it('the cases for the sanitizer are few and launch kernels of every source', () => {
-  const chosen = smallest(cudaFacts);
+  const chosen = smallest(nativeFacts);
   const covered = new Set(chosen.flatMap(({ kernels }) => kernels));
   const sources = new Set([...covered].map((kernel) => unitOf(kernel).split(' ')[0]));
   for (const source of [
@@ -19,6 +18,8 @@ it('the cases for the sanitizer are few and launch kernels of every source', () 
     'linear-tiles.cu',
     'sparse.cu',
     'native.cu',
+    'native-stages.cu',
+    'certify-normed.cu',
   ])
     expect(sources, kernelFolder).toContain(source);
   for (const type of ['f16', 'bf16'])
@@ -27,5 +28,5 @@ it('the cases for the sanitizer are few and launch kernels of every source', () 
   expect(chosen.length).toBeLessThanOrEqual(covered.size);
   const { one, number, kernels } = chosen.find(({ native }) => !native)!;
   const bench = new Workbench(openNull({ activeRows: () => [] }), new CaseRandom(1, number));
-  expect(planLaunches(placed(one.build(bench)), cudaFacts).map(({ kernel }) => kernel)).toEqual(kernels);
+  expect(planLaunches(placed(one.build(bench)), nativeFacts).map(({ kernel }) => kernel)).toEqual(kernels);
 }, 300_000);

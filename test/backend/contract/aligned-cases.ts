@@ -9,7 +9,11 @@ import type { Workbench } from './workbench.js';
  * store of keys and values behind, an activation behind, a whole active set. Backends have ways of their own for these.
  */
 export function alignedGroups(): CaseGroup[] {
-  return storedTypes.map((type) => ({
+  const prompts = storedTypes.map((type) => ({
+    name: `products of prompts, ${type}`,
+    cases: [productCase(type, 70, 136, 88, false), productCase(type, 130, 264, 168, true)],
+  }));
+  const passes = storedTypes.map((type) => ({
     name: `products as models ask for them, ${type}`,
     cases: [
       ...[1, 2, 3, 4, 5, 8].flatMap((rows) => [
@@ -29,6 +33,7 @@ export function alignedGroups(): CaseGroup[] {
       activeCase(type, 4, 300, 8, 0),
     ],
   }));
+  return [...passes, ...prompts];
 }
 
 /** Ends with the last weight that is read; rows may be longer than they need to be. */

@@ -128,7 +128,7 @@ export function runSummary(session: Session, outcome: GenerationOutcome): string
   const tokens = outcome.requests.reduce((sum, { tokenIds }) => sum + tokenIds.length, 0);
   const first = outcome.times.timeToFirstTokenNs;
   const parts = [
-    `${tokens} tokens`,
+    `${tokens} ${tokens === 1 ? 'token' : 'tokens'}`,
     rate === null ? null : `${rate.toFixed(1)} tokens/s`,
     first === null ? null : `first after ${(Number(first) / 1e6).toFixed(0)} ms`,
     `moved ${formatByteSize(movedWeightBytes(outcome))}`,

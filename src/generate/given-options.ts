@@ -14,6 +14,15 @@ export function givenOptions<Options extends object>(given: Options, known: read
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as Options;
 }
 
+/** @throws UsageError `bad-option` for what is no record: JavaScript lets a caller hand in a bare path, or nothing */
+export function checkRecord(given: unknown, example: string): void {
+  if (typeof given === 'object' && given !== null && !Array.isArray(given)) return;
+  throw new UsageError(
+    'bad-option',
+    `Cannot use the options ${shownValue(given)}: want a record such as ${example}`,
+  );
+}
+
 /** A refused value as it was given: strings and lists in quotes, numbers that JSON lacks as they print. */
 export function shownValue(value: unknown): string {
   return typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value));

@@ -17,7 +17,7 @@ import { UsageError } from '../base/errors.js';
 import { lowBitNames } from '../checkpoint/low-bit.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
 import type { TraceSink } from '../memory/trace.js';
-import { givenOptions, shownValue } from './given-options.js';
+import { checkRecord, givenOptions, shownValue } from './given-options.js';
 import { impliedBackend } from './implied-backend.js';
 
 /** How a model is opened. One record, frozen, that goes into the receipt. */
@@ -86,6 +86,7 @@ export interface SessionHooks {
  * @throws UsageError `bad-option` that names the option, its value and what is wanted
  */
 export function sessionOptions(given: Partial<SessionOptions> & { model: string }): SessionOptions {
+  checkRecord(given, '{ model: "models/opt" }');
   const slots = given.slots ?? 1;
   const defaults = {
     revision: null,

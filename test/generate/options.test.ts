@@ -37,3 +37,10 @@ test.each([
 ])('generations refuse %j in words', (given, message) => {
   expect(refusal(() => generateWith(given))).toMatchObject({ code: 'bad-option', message });
 });
+
+test.each(['models/here', null, undefined, ['m']])('options that are no record are refused: %j', (given) => {
+  expect(refusal(() => openWith(given as object))).toMatchObject({
+    code: 'bad-option',
+    message: expect.stringMatching(/^Cannot use the options .+: want a record such as \{ model: /),
+  });
+});

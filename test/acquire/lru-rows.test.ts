@@ -2,6 +2,9 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { LruRows, lruIndexBytes } from '../../src/acquire/lru-rows.js';
 import { planRounds } from '../../src/acquire/rounds.js';
+import { openOracle } from '../../src/backend/oracle/open-oracle.js';
+import { emptyRowIndex, freshPlace, rowIndexBytes } from '../../src/backend/row-index.js';
+import { type Span, spanOf } from '../../src/memory/buffers.js';
 
 const width = 40;
 const sets = fc.array(fc.uniqueArray(fc.integer({ min: 0, max: width - 1 })), { maxLength: 30 });
@@ -91,3 +94,53 @@ test('the same sets give the same evictions, and a row of the set in use is neve
 });
 
 test('index bytes', () => expect(lruIndexBytes(8192, 1024)).toBe(4 * 8192 + 16 * 1024));
+
+test('the index that a device keeps gives the same places in the same order', async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.integer({ min: 1, max: width + 5 }), sets, async (places, script) => {
+      const oracle = openOracle();
+      const room = (words: Uint32Array): Span => {
+        const { byteLength } = words;
+        const span = spanOf(oracle.allocate({ label: 'index', cause: 'retention-index', byteLength }));
+        oracle.write(span, new Uint8Array(words.buffer));
+        return span;
+      };
+      const shape = { neurons: width, places, replaces: true };
+      expect(rowIndexBytes(shape)).toBe(lruIndexBytes(width, places));
+      const index = { ...shape, span: room(emptyRowIndex(shape)) };
+      const [active, hits] = [room(new Uint32Array(1 + width)), room(new Uint32Array(1))];
+      const read = async (span: Span) => new Uint32Array((await oracle.read(span)).slice().buffer);
+      const lru = new LruRows(width, 0, places);
+      for (const unsorted of script) {
+        const set = Uint32Array.from(unsorted).sort();
+        lru.begin();
+        const plan = planRounds(set, {
+          packetRows: 64,
+          keptSlot: (neuron) => lru.slotOf(neuron),
+          offer: () => lru.offer(),
+        });
+        const { newcomers } = plan.rounds[0]!;
+        lru.enter(newcomers);
+        oracle.write(
+          active,
+          new Uint8Array(
+            Uint32Array.from([set.length, ...set, ...new Array(width - set.length).fill(0)]).buffer,
+          ),
+        );
+        await oracle.submit([{ label: 'places', op: { kind: 'retain-rows', active, index, hits } }]);
+        const words = await read(index.span);
+        expect((await read(hits))[0]).toBe(plan.keptHits);
+        for (const [position, neuron] of set.entries()) {
+          const word = words[neuron]!;
+          const fresh = newcomers.includes(neuron);
+          expect(word > freshPlace).toBe(fresh);
+          if (word > 0) expect((word & (freshPlace - 1)) - 1).toBe(plan.slots[position]);
+          else expect(plan.slots[position]).toBeLessThan(64); // a packet row
+        }
+        expect(words.subarray(0, width).filter((word) => word > 0)).toHaveLength(lru.count);
+      }
+      await oracle.close();
+    }),
+    { numRuns: 100, seed: 1130 },
+  );
+});

@@ -59,8 +59,8 @@ test.skipIf(!nativeStatus().available)(
       expect(digests).toHaveLength(6);
       for (const ms of Object.values(parts!)) expect(ms, arm).toBeGreaterThan(0);
     }
-    expect(report.arms.find(({ arm }) => arm === 'resident')!.partsBy).toBe('graph');
-    expect(report.arms.find(({ arm }) => arm === 'stream 70 % of weights')!.partsBy).toBe('ops');
+    expect(report.arms.find(({ arm }) => arm === 'resident')!.partsBy).toBe('pass');
+    expect(report.arms.find(({ arm }) => arm === 'stream 70 % of weights')!.partsBy).toBe('submissions');
     expect(new Set(report.arms.map(({ digests }) => digests[5])).size).toBe(3); // one a share
     const streamed = report.arms.find(({ arm }) => arm === 'stream 70 % of weights');
     expect(streamed!.regime).toBe('A'); // not even attention is held whole, so the head, which comes behind it, streams

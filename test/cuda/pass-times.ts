@@ -21,55 +21,46 @@ export interface PassTimes {
   readonly ms: number | null;
   readonly parts: PartTimes;
   /**
-   * `graph`: all ops of a part as one graph, the parts one after another, the median of several. `ops`: the pass as it
-   * comes, each run of neighbouring ops of a part between two events, the median of all passes. Waits for weights are in
-   * neither, nor is what parts gain by running into one another.
+   * All ops of a part as one graph between two events, part by part, the median of several; `submissions` where the ops of
+   * a pass came in several, which are joined for it: what they read then lies in the buffers that it was last moved to. Waits for
+   * weights are in no part, nor is what parts gain by running into one another.
    */
-  readonly partsBy: 'graph' | 'ops';
+  readonly partsBy: 'pass' | 'submissions';
 }
 
 /**
  * `episode`: a prompt, then decode passes that all have the same ops. Passes that are one submission come again as the same
- * frozen list; the ops of others are timed as they come.
+ * frozen list.
  */
 export async function passTimes(gpu: Measuring, episode: () => Promise<unknown>): Promise<PassTimes> {
   const each: number[] = [];
-  const passes: Record<keyof PartTimes, number>[] = [];
   let whole: readonly PlacedOp[] | null = null;
+  const passes: PlacedOp[][] = [];
   await submittingBy(gpu, episode, async (list, submit) => {
     if (Object.isFrozen(list)) {
       whole = list;
       each.push(await gpu.measure(() => submit(list)));
       return;
     }
-    for (const { part, ops } of runsOf(list)) {
-      const ms = await gpu.measure(() => submit(ops));
-      if (ops.some(({ op }) => 'rows' in op && op.rows > 1)) continue; // of the prompt
-      if (ops.some(({ label }) => label === passMark)) passes.push({ ...noTime });
-      const pass = passes.at(-1);
-      if (pass !== undefined) pass[part] += ms;
+    for (const placed of list) {
+      if ('rows' in placed.op && placed.op.rows > 1) continue; // of the prompt
+      if (placed.label === passMark) passes.push([]);
+      passes.at(-1)?.push(placed);
     }
+    await submit(list);
   });
   if (whole !== null) {
-    return { ms: median(each.slice(2)), parts: await partsByGraph(gpu, whole), partsBy: 'graph' };
+    return { ms: median(each.slice(2)), parts: await partsOf(gpu, whole), partsBy: 'pass' };
   }
-  const complete = passes.slice(1, -1);
-  const of = (part: keyof PartTimes) => median(complete.map((pass) => pass[part]));
-  const parts = {
-    attention: of('attention'),
-    projections: of('projections'),
-    rows: of('rows'),
-    rest: of('rest'),
-  };
-  return { ms: null, parts, partsBy: 'ops' };
+  // The last one may lack its beginning or its end.
+  return { ms: null, parts: await partsOf(gpu, passes.at(-2) ?? []), partsBy: 'submissions' };
 }
 
-/** Passes are counted from here to here: what of a pass lies before it is counted with the pass in front. */
+/** Passes are cut here: what of a pass lies before it is with the pass in front. */
 const passMark = 'layers.0.attention';
-const noTime = { attention: 0, projections: 0, rows: 0, rest: 0 } as const;
 
 /** Runs the ops of a pass part by part; what they compute means nothing then, the times do. */
-async function partsByGraph(gpu: Measuring, ops: readonly PlacedOp[]): Promise<PartTimes> {
+async function partsOf(gpu: Measuring, ops: readonly PlacedOp[]): Promise<PartTimes> {
   const timeOf = async (part: keyof PartTimes): Promise<number> => {
     const list = Object.freeze(ops.filter((placed) => partOf(placed) === part));
     if (list.length === 0) return 0;
@@ -108,17 +99,6 @@ function partOf({ label, op }: PlacedOp): keyof PartTimes {
   if (op.kind === 'attention') return 'attention';
   if (/^layers\.\d+\.second/.test(label)) return 'rows';
   return label.startsWith('layers.') ? 'projections' : 'rest';
-}
-
-function runsOf(list: readonly PlacedOp[]): { readonly part: keyof PartTimes; readonly ops: PlacedOp[] }[] {
-  const runs: { part: keyof PartTimes; ops: PlacedOp[] }[] = [];
-  for (const placed of list) {
-    const part = partOf(placed);
-    const last = runs.at(-1);
-    if (last?.part === part) last.ops.push(placed);
-    else runs.push({ part, ops: [placed] });
-  }
-  return runs;
 }
 
 export function median(values: readonly number[]): number {

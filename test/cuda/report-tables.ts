@@ -38,17 +38,17 @@ export function shapeTables(
     '',
     '## A token by part, ms on the device',
     '',
-    'Rows are second projections, whole or by active rows; norms and stores belong to the products that they are part of. Measured by events:',
-    '"graph" runs all ops of a part as one graph, one part behind another, where a pass is one submission (parts then cannot run into one another,',
-    'and their sum may differ from the pass); "ops" puts events around each run of neighbouring ops of a part as the pass comes, where the host takes',
-    'part in it. Waits for streamed weights are in no part: they and the host are what is left of the time a token.',
+    'Rows are second projections, whole or by active rows; norms and stores belong to the products that they are part of. All ops of a part run as one',
+    'graph between two events, one part behind another; parts then cannot run into one another, and their sum may differ from the pass. Where the host takes',
+    'part in a pass ("submissions"), its ops are joined for this, and read weights from where they were moved last. Waits for weights that move whole are in no',
+    'part: they and the host are what is left of the time a token.',
     '',
     '| shape | active, % | arm | attention | projections | rows | rest | sum | pass | measured by |',
     '|---|---|---|---|---|---|---|---|---|---|',
     ...split.map(({ parts, ...arm }) => {
       const { attention, projections, rows, rest } = parts!;
       const each = [attention, projections, rows, rest, attention + projections + rows + rest];
-      return `| ${arm.shape} | ${percent(arm)} | ${cell(arm.arm)} | ${each.map((ms) => ms.toFixed(3)).join(' | ')} | ${arm.deviceMsPerToken?.toFixed(3) ?? '-'} | ${arm.partsBy ?? 'graph'} |`;
+      return `| ${arm.shape} | ${percent(arm)} | ${cell(arm.arm)} | ${each.map((ms) => ms.toFixed(3)).join(' | ')} | ${arm.deviceMsPerToken?.toFixed(3) ?? '-'} | ${arm.partsBy ?? 'pass'} |`;
     }),
   ];
 }

@@ -27,7 +27,7 @@ const armSchema = z.looseObject({
   deviceMsPerToken: z.number().nullable(),
   predictedMsPerToken: z.number().nullable().optional(),
   parts: partSchema.nullable(),
-  partsBy: z.enum(['graph', 'ops']).nullable().optional(),
+  partsBy: z.enum(['pass', 'submissions']).nullable().optional(),
   rowsPerToken: z.number(),
   bytesPerToken: z.number(),
   plannedBytesPerToken: z.number(),

@@ -71,7 +71,7 @@ const arm = {
   msPerToken: 130.25,
   deviceMsPerToken: null,
   parts: { attention: 1, projections: 5.5, rows: 2, rest: 0.25 },
-  partsBy: 'ops',
+  partsBy: 'submissions',
   rowsPerToken: 27_000,
   bytesPerToken: 7_000_000_000,
   plannedBytesPerToken: 7_000_000_000,
@@ -93,7 +93,7 @@ test('shapes come with bytes by the plan and with parts; digests of an arm becom
     '| 13b | 3.4 | packets 60 % of weights | B | 15000000000 | 900.0 | 130.250 | - | 27000 | 7000000000 | 7000000000 |',
   );
   expect(text).toContain(
-    '| 13b | 3.4 | packets 60 % of weights | 1.000 | 5.500 | 2.000 | 0.250 | 8.750 | - | ops |',
+    '| 13b | 3.4 | packets 60 % of weights | 1.000 | 5.500 | 2.000 | 0.250 | 8.750 | - | submissions |',
   );
   expect(text).toContain('| 2.7b | | transformers, at most 5500000000 B on the device |');
 });

@@ -95,7 +95,7 @@ export async function choosePolicy(
   for (const price of prices) if (price.msPerToken < best.msPerToken * (1 - worthwhile)) best = price;
   const others = prices.filter(({ policy }) => policy !== best.policy);
   const against = others.map(({ policy, msPerToken }) => `${policy} ${shown(msPerToken)}`).join(', ');
-  const reason = `the model does not fit, and it (${policies[best.policy].summary}) is expected to take ${shown(best.msPerToken)} ms a token${against === '' ? '' : ` (${against})`}`;
+  const reason = `the model does not fit, and it (${policies[best.policy].summary}) is expected to take ${shown(best.msPerToken)} ms a token with its arithmetic${against === '' ? '' : ` (${against})`}`;
   return chosen({ policy: best.policy, reason, prices, rates });
 }
 

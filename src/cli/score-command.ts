@@ -61,7 +61,7 @@ export function scoreCommand() {
           );
           progress.stop();
           terminal.print(
-            `${score.scoredTokens} tokens in ${score.windows} windows: ${score.meanNegativeLogLikelihood.toFixed(4)} nats a token, perplexity ${score.perplexity.toFixed(3)}${exact ? '' : ` (policy "${policy}" is not exact)`}\n`,
+            `${score.scoredTokens} tokens in ${score.windows} ${score.windows === 1 ? 'window' : 'windows'}: ${score.meanNegativeLogLikelihood.toFixed(4)} nats a token, perplexity ${score.perplexity.toFixed(3)}${exact ? '' : ` (policy "${policy}" is not exact)`}\n`,
           );
           if (terminal.json)
             terminal.printJson({

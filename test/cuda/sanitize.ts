@@ -7,8 +7,7 @@ import { DefectError } from '../../src/base/errors.js';
 import { type ContractCase, placed } from '../backend/contract/case.js';
 import { CaseRandom } from '../backend/contract/case-random.js';
 import { Workbench } from '../backend/contract/workbench.js';
-import { contractGroups } from '../backend/contract.js';
-import { cudaFacts } from '../backend/cuda-support.js';
+import { cudaContractGroups, cudaFacts } from '../backend/cuda-support.js';
 
 /** Cases that are looked at in a group, evenly over it: making operands is what takes the time. */
 const mostOfGroup = 30;
@@ -51,7 +50,7 @@ export function smallest(facts: typeof cudaFacts): Candidate[] {
   const bare = openNull({ activeRows: () => [] });
   const candidates: Candidate[] = [];
   let number = 0;
-  for (const { cases } of contractGroups())
+  for (const { cases } of cudaContractGroups())
     for (const [index, one] of cases.entries()) {
       const own = number++;
       if (index % Math.ceil(cases.length / mostOfGroup) !== 0) continue;

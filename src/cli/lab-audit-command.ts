@@ -5,6 +5,7 @@ import { readArchiveFile } from '../lab/archive-file.js';
 import { type Audit, auditArchive, auditJson } from '../lab/audit.js';
 import type { Reexecution } from '../lab/reexecute.js';
 import { raiseExitCode } from './exit-code.js';
+import { flags } from './flags.js';
 import { readPublicKeys } from './key-files.js';
 import { openTerminal } from './terminal.js';
 
@@ -19,15 +20,17 @@ export function labAuditCommand() {
     .option('--reexecute <n>', 'run n sampled trials again on the CPU and compare their logits', countOf)
     .option('--model <folder>', 'checkpoint for --reexecute')
     .option('--prompts <file>', 'prompt file of the protocol for --reexecute, its salt beside it')
+    .addOption(flags.budget())
     .option('--reference <file...>', 'archive that a reference was taken from, to compare its records')
     .option('--json', 'print one JSON object')
     .action(async (path, options) => {
       const terminal = openTerminal(options);
-      const { reexecute, model, prompts } = options;
-      if (reexecute === undefined && (model !== undefined || prompts !== undefined)) {
+      const { reexecute, model, prompts, budget } = options;
+      const idle = Object.entries({ model, prompts, budget }).find(([, value]) => value !== undefined);
+      if (reexecute === undefined && idle !== undefined) {
         throw new UsageError(
           'option-without-effect',
-          `Cannot use ${model !== undefined ? '--model' : '--prompts'} without --reexecute: nothing is run`,
+          `Cannot use --${idle[0]} without --reexecute: nothing is run`,
         );
       }
       const keys = await readPublicKeys(options.key ?? []);
@@ -45,6 +48,7 @@ export function labAuditCommand() {
           count: reexecute,
           model: model ?? null,
           prompts: prompts ?? null,
+          budgetBytes: budget,
           onTrial: (text) => terminal.note(text),
         });
         terminal.print(`re-execution: ${reexecution.verdict}: ${reexecution.reason}\n`);

@@ -37,6 +37,8 @@ export interface ReexecutionRequest {
   readonly model: string | null;
   /** Prompt file where the protocol names one, `<file>.salt` beside it. */
   readonly prompts: string | null;
+  /** Most bytes to hold; without it the whole model is held. No bit depends on it. */
+  readonly budgetBytes?: number | undefined;
   readonly onTrial?: (text: string) => void;
 }
 
@@ -59,7 +61,7 @@ export async function reexecuteTrials(part: RunPart, request: ReexecutionRequest
     return unmeasured('the protocol keeps its prompts in a file, give it with --prompts');
   }
   const sample = sampled(eligible, request.count, part.headDigest);
-  const sessions = new Sessions(request.model);
+  const sessions = new Sessions(request.model, request.budgetBytes ?? Infinity);
   try {
     const trials: ReexecutedTrial[] = [];
     const known = new Map<string, string[][]>();
@@ -173,22 +175,20 @@ function summary(trials: readonly ReexecutedTrial[], eligible: number): Reexecut
   };
 }
 
-/** Which exact policy moved the weights changes no bit; one that computes with other weights must be the same again. */
-function policyOf({ policy }: SessionArm): PolicyName {
-  return isExact(policy) ? 'resident' : policy;
-}
-
-function sessionKey(arm: SessionArm): string {
-  return `${policyOf(arm)} ${arm.kv} ${arm.contextPositions}`;
+/** Arms of one key compute the same: which exact policy moves the weights changes no bit. */
+function sessionKey({ policy, kv, contextPositions }: SessionArm): string {
+  return `${isExact(policy) ? 'exact' : policy} ${kv} ${contextPositions}`;
 }
 
 /** One session a way of computing. */
 class Sessions {
   readonly #model: string;
+  readonly #budgetBytes: number;
   readonly #open = new Map<string, Session>();
 
-  constructor(model: string) {
+  constructor(model: string, budgetBytes: number) {
     this.#model = model;
+    this.#budgetBytes = budgetBytes;
   }
 
   async of(arm: SessionArm): Promise<Session> {
@@ -198,8 +198,9 @@ class Sessions {
     if (known !== undefined) return known;
     const session = await openModel({
       model: this.#model,
-      policy: policyOf(arm),
+      policy: this.#policyOf(arm),
       backend: 'cpu',
+      budgetBytes: this.#budgetBytes,
       kv,
       contextPositions,
     });
@@ -212,6 +213,12 @@ class Sessions {
     }
     this.#open.set(key, session);
     return session;
+  }
+
+  /** One that computes with other weights must be the same again. Any model can be streamed. */
+  #policyOf({ policy }: SessionArm): PolicyName {
+    if (!isExact(policy)) return policy;
+    return this.#budgetBytes === Infinity ? 'resident' : 'stream';
   }
 
   async close(): Promise<void> {

@@ -86,6 +86,8 @@ describe('waybill lab archive, audit, report, diff, restore', () => {
     expect(codes).toEqual(refused.map(() => 6));
     expect((await lab('audit', at('absent.zip'))).code).toBe(2);
     expect((await lab('audit', at('good.zip'), '--model', 'x')).code).toBe(2);
+    const idle = await lab('audit', at('good.zip'), '--budget', '1GB');
+    expect([idle.code, idle.stderr]).toEqual([2, expect.stringContaining('--budget without --reexecute')]);
     expect((await lab('audit', at('good.zip'), '--reexecute', '2')).code).toBe(4);
   });
 

@@ -64,6 +64,11 @@ describe('an archive of a run', () => {
     expect(again).toEqual(found);
     const all = await reexecuteTrials(part, { count: 100, model: bench.model, prompts: null });
     expect(all.trials).toHaveLength(6);
+    const inside = { count: 3, model: bench.model, prompts: null, budgetBytes: 5_000_000 };
+    expect(await reexecuteTrials(part, inside)).toEqual(found);
+    await expect(reexecuteTrials(part, { ...inside, budgetBytes: 1000 })).rejects.toMatchObject({
+      exitCode: 3,
+    });
   });
 
   test('names the record whose logits this CPU does not give', async () => {

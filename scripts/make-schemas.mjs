@@ -29,7 +29,7 @@ const schemas = {
 const check = process.argv.includes('--check');
 for (const [name, { title, description, schema }] of Object.entries(schemas)) {
   const { $schema, ...body } = z.toJSONSchema(schema, { target: 'draft-2020-12' });
-  const text = `${JSON.stringify({ $schema, title, description, ...body }, null, 2)}\n`;
+  const text = `${JSON.stringify({ $schema, title, description, ...body }, null, '\t')}\n`;
   const path = join(folder, name);
   if (!check) {
     writeFileSync(path, text);

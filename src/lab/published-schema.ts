@@ -6,7 +6,7 @@ import { manifestSchema, recordSchema } from './record-format.js';
 /** JSON Schemas of the lab's files, by file name below docs/formats/; `scripts/write-lab-schemas.mjs` writes them. */
 export function publishedSchemas(): Record<string, string> {
   const text = (title: string, schema: z.ZodType): string =>
-    `${JSON.stringify({ title, ...z.toJSONSchema(schema, { io: 'input' }) }, null, 2)}\n`;
+    `${JSON.stringify({ title, ...z.toJSONSchema(schema, { io: 'input' }) }, null, '\t')}\n`;
   return {
     'protocol.schema.json': text('Waybill lab protocol, version 1', protocolSchema),
     'lab-manifest.schema.json': text('Waybill lab run manifest, version 1', manifestSchema),

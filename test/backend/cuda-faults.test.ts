@@ -41,6 +41,20 @@ describe('faults of a GPU', () => {
     expect(fake.live).toEqual({});
   });
 
+  it.each([2 ** 33, 2 ** 45])(
+    '%d bytes of host memory are refused before anything is made',
+    async (byteLength) => {
+      const fake = new FakeDriver();
+      const gpu = openFake(fake);
+      const request = { label: 'mirror', cause: 'dense-weights', byteLength } as const;
+      await expect(gpu.hostTier.mirror({ path: 'none', descriptor: -1 }, 0, request)).rejects.toMatchObject({
+        code: 'out-of-pinned-memory',
+        message: expect.stringContaining(`Cannot pin ${byteLength} bytes of host memory for "mirror"`),
+      });
+      await gpu.close();
+    },
+  );
+
   it('no pinned memory left: a refusal that names the limit to raise; nothing stays behind', async () => {
     const fake = new FakeDriver();
     const gpu = openFake(fake);

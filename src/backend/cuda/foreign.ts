@@ -1,3 +1,4 @@
+import { constants } from 'node:buffer';
 import koffi, { type KoffiFunc } from 'koffi';
 
 /**
@@ -189,7 +190,7 @@ const hugePageBytes = 2 * 1024 * 1024;
  * large pages are soon pinned. Null where that is not Linux, or refused.
  */
 export function hostPages(byteLength: number): HostPages | null {
-  if (process.platform !== 'linux') return null;
+  if (process.platform !== 'linux' || byteLength > mostForeignBytes) return null;
   pageCalls ??= loadPageCalls();
   if (pageCalls === null) return null;
   const { mmap, madvise, munmap } = pageCalls;
@@ -228,8 +229,16 @@ function loadPageCalls() {
   }
 }
 
-/** Host memory that foreign code owns, as bytes; valid until that code frees it. */
+/** A view of more ends the process, in koffi; the system, too, promises pages that it does not have. */
+export const mostForeignBytes = constants.MAX_LENGTH;
+
+/** Host memory that foreign code owns, as bytes; valid until that code frees it. At most `mostForeignBytes`. */
 export function foreignBytes(address: bigint, byteLength: number): Uint8Array {
+  if (byteLength > mostForeignBytes) {
+    throw new RangeError(
+      `Cannot view ${byteLength} bytes of host memory: at most ${mostForeignBytes} are one array`,
+    );
+  }
   return new Uint8Array(koffi.view(address, byteLength));
 }
 

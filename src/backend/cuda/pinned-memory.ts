@@ -1,6 +1,6 @@
 import { SetupError } from '../../base/errors.js';
 import { check, cudaCodes, type DriverLibrary, describe } from './driver.js';
-import { foreignBytes, type HostPages, hostPages } from './foreign.js';
+import { foreignBytes, type HostPages, hostPages, mostForeignBytes } from './foreign.js';
 
 const portable = 1;
 const mapped = 2;
@@ -16,6 +16,13 @@ export interface PinnedMemory {
 
 /** Throws `SetupError` `out-of-pinned-memory`, which names the limit to raise. */
 export function allocatePinned(driver: DriverLibrary, label: string, byteLength: number): PinnedMemory {
+  if (byteLength > mostForeignBytes) {
+    throw new SetupError(
+      'out-of-pinned-memory',
+      `Cannot pin ${byteLength} bytes of host memory for "${label}": one array holds at most ${mostForeignBytes}`,
+      { label, byteLength: String(byteLength) },
+    );
+  }
   const host = new BigUint64Array(1);
   const code = driver.cuMemHostAlloc(host, byteLength, portable | mapped);
   if (code === cudaCodes.outOfMemory || (code !== 0 && host[0] === 0n)) {

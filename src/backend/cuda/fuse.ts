@@ -1,3 +1,4 @@
+import type { Span } from '../../memory/buffers.js';
 import type { ActivateOp, ActiveInputsOp, CompactOp, LinearOp, NormOp, PlacedOp, StoreKvOp } from '../ops.js';
 import { activationCodes } from '../program.js';
 import { at, largestRowsVariant } from './launch.js';
@@ -68,7 +69,13 @@ function normedBy(product: LinearOp, norm: NormOp): boolean {
 }
 
 function shareLaunch(products: readonly LinearOp[], b: LinearOp): boolean {
-  const a = products[0]!;
+  return (
+    sameShape(products[0]!, b) && b.residual === null && products.every(({ out }) => !overlap(out, b.out))
+  );
+}
+
+/** Whether two products read the same rows of inputs, through matrices of one type and stride, to rows of one stride. */
+export function sameShape(a: LinearOp, b: LinearOp): boolean {
   return (
     a.rows === b.rows &&
     at(a.x) === at(b.x) &&
@@ -77,14 +84,12 @@ function shareLaunch(products: readonly LinearOp[], b: LinearOp): boolean {
     a.inputEnd === b.inputEnd &&
     a.outStride === b.outStride &&
     a.continues === b.continues &&
-    b.residual === null &&
     a.matrix.type === b.matrix.type &&
-    a.matrix.rowStride === b.matrix.rowStride &&
-    products.every(({ out }) => !overlap(out, b.out))
+    a.matrix.rowStride === b.matrix.rowStride
   );
 }
 
-function overlap(a: LinearOp['out'], b: LinearOp['out']): boolean {
+export function overlap(a: Span, b: Span): boolean {
   return at(a) < at(b) + b.byteLength && at(b) < at(a) + a.byteLength;
 }
 

@@ -1,5 +1,5 @@
 import type { LinearOp, PlacedOp } from '../ops.js';
-import { type Fused, fusableActivation } from './fuse.js';
+import { type Fused, fusableActivation, overlap, sameShape } from './fuse.js';
 import { at, type Launch, type LaunchFacts, launch, statusOf } from './launch.js';
 import { noActivation } from './plan-linear-rows.js';
 import { nativeProduct } from './plan-native.js';
@@ -180,20 +180,8 @@ function wholeProduct(op: PlacedOp['op'] | null): LinearOp | null {
 function shareLaunch(products: readonly LinearOp[], b: LinearOp): boolean {
   const a = products[0]!;
   return (
-    a.rows === b.rows &&
-    at(a.x) === at(b.x) &&
-    a.xStride === b.xStride &&
-    a.inputBegin === b.inputBegin &&
-    a.inputEnd === b.inputEnd &&
-    a.outStride === b.outStride &&
-    a.continues === b.continues &&
-    a.matrix.type === b.matrix.type &&
-    a.matrix.rowStride === b.matrix.rowStride &&
-    products.every(({ out }) => apart(out, b.out) && (b.residual === null || apart(out, b.residual))) &&
-    apart(a.x, b.out)
+    sameShape(a, b) &&
+    products.every(({ out }) => !overlap(out, b.out) && (b.residual === null || !overlap(out, b.residual))) &&
+    !overlap(a.x, b.out)
   );
-}
-
-function apart(a: LinearOp['out'], b: LinearOp['out']): boolean {
-  return at(a) >= at(b) + b.byteLength || at(b) >= at(a) + a.byteLength;
 }

@@ -1,17 +1,15 @@
 import type { ActivationProfile } from '../../src/acquire/activation-profile.js';
-import { type PlacementRequest, planPlacement } from '../../src/acquire/plan.js';
+import type { PlacementRequest } from '../../src/acquire/plan.js';
 import type { PolicyName } from '../../src/acquire/policy.js';
 import type { Backend } from '../../src/backend/backend.js';
 import { openCuda } from '../../src/backend/cuda/open-cuda.js';
 import type { SyntheticShape } from '../../src/checkpoint/synthetic-opt.js';
 import { ActivationCounter } from '../../src/generate/activation-counter.js';
-import { openSession, type Session } from '../../src/generate/session.js';
-import { sessionOptions } from '../../src/generate/session-options.js';
+import type { Session } from '../../src/generate/session.js';
 import { type MoveCause, weightMoveCauses } from '../../src/memory/causes.js';
-import { kvBytes } from '../../src/memory/kv-cache.js';
 import { differenceOf } from '../../src/memory/ledger.js';
-import { planWorkspace } from '../../src/model/workspace.js';
 import { median } from './pass-times.js';
+import { openPrepared } from './prepared-session.js';
 import { type Usage, writeZipf, type ZipfModel } from './zipf-model.js';
 
 const mebibyte = 1024 * 1024;
@@ -165,52 +163,18 @@ async function openArm(
   { promptTokens, tokens, open = openCuda }: RetentionOptions,
 ): Promise<Session> {
   const backend = await open();
-  const { description } = prepared;
-  const { config } = description;
-  const capacity = promptTokens + tokens + 8;
-  const kvShape = {
-    layers: config.layers,
-    slots: 1,
-    kvHeads: config.kvHeads,
-    headDim: config.headDim,
-    capacity,
-    type: 'f16',
-  } as const;
-  const limits = { maxRows: promptTokens, maxLogitsRows: 1, capacity, parallelism: backend.parallelism };
-  const workspace = planWorkspace(description, limits);
-  const request: PlacementRequest = {
-    description,
-    tensor: (id: string) => prepared.tensor(id),
-    policy,
-    budgetBytes,
-    fixed: [
-      ...(backend.overheads ?? []),
-      { label: 'kv cache', cause: 'kv', bytes: kvBytes(kvShape) },
-      ...workspace.requests.map(({ label, cause, byteLength }) => ({ label, cause, bytes: byteLength })),
-    ],
-    maxRows: promptTokens,
-    hostTier: backend.hostTier !== undefined,
-    ...more,
-  };
-  const options = sessionOptions({
+  const limits = {
     model: 'opt shape with popular neurons',
-    policy,
-    budgetBytes,
-    contextPositions: capacity,
-    prefillChunk: promptTokens,
-  });
+    capacity: promptTokens + tokens + 8,
+    promptTokens,
+  };
   try {
-    return await openSession({
-      options,
-      directory: prepared.directory,
-      prepared,
-      choice: null,
-      backendChoice: null,
-      backend,
-      placement: planPlacement(request),
-      request,
-      kvShape,
-    });
+    return await openPrepared(backend, prepared, limits, (surroundings) => ({
+      ...surroundings,
+      policy,
+      budgetBytes,
+      ...more,
+    }));
   } catch (error) {
     await backend.close();
     throw error;

@@ -1,17 +1,15 @@
 import type { ForecastTiming } from '../../src/acquire/forecast-way.js';
-import { planPlacement, type StreamLayout } from '../../src/acquire/plan.js';
+import { type PlacementRequest, planPlacement, type StreamLayout } from '../../src/acquire/plan.js';
 import type { PolicyName } from '../../src/acquire/policy.js';
 import type { Backend } from '../../src/backend/backend.js';
 import type { PreparedModel } from '../../src/checkpoint/prepared-model.js';
 import type { GenerationOutcome } from '../../src/generate/outcome.js';
-import { openSession, type Session } from '../../src/generate/session.js';
-import { sessionOptions } from '../../src/generate/session-options.js';
+import type { Session } from '../../src/generate/session.js';
 import { weightMoveCauses } from '../../src/memory/causes.js';
-import { kvBytes } from '../../src/memory/kv-cache.js';
-import { planWorkspace } from '../../src/model/workspace.js';
 import { measureOverlap } from './device-timeline.js';
 import type { OverlapFigures } from './overlap.js';
 import { type Measuring, type PassTimes, passTimes } from './pass-times.js';
+import { openPrepared } from './prepared-session.js';
 import type { ShapeModel } from './shape-model.js';
 
 const capacity = 640;
@@ -166,64 +164,16 @@ async function openArm(
   prepared: PreparedModel,
   promptTokens: number,
 ): Promise<Session> {
-  const { description } = prepared;
-  const { config } = description;
-  const kvShape = {
-    layers: config.layers,
-    slots: 1,
-    kvHeads: config.kvHeads,
-    headDim: config.headDim,
-    capacity,
-    type: 'f16',
-  } as const;
-  const workspace = planWorkspace(description, {
-    maxRows: promptTokens,
-    maxLogitsRows: 1,
-    capacity,
-    parallelism: backend.parallelism,
+  const model = `opt shape of ${prepared.description.config.layers} layers`;
+  return openPrepared(backend, prepared, { model, capacity, promptTokens }, (surroundings) => {
+    const request = { ...surroundings, policy, streamLayout, forecast };
+    const budgetBytes = budget === 'regime C' ? leastOfRegimeC(request, prepared) : budget;
+    return { ...request, budgetBytes };
   });
-  const request = {
-    description,
-    tensor: (id: string) => prepared.tensor(id),
-    policy,
-    streamLayout,
-    forecast,
-    fixed: [
-      ...(backend.overheads ?? []),
-      { label: 'kv cache', cause: 'kv', bytes: kvBytes(kvShape) },
-      ...workspace.requests.map(({ label, cause, byteLength }) => ({ label, cause, bytes: byteLength })),
-    ] as const,
-    maxRows: promptTokens,
-    hostTier: backend.hostTier !== undefined,
-  };
-  const budgetBytes = budget === 'regime C' ? leastOfRegimeC(request, prepared) : budget;
-  const placement = planPlacement({ ...request, budgetBytes });
-  const options = sessionOptions({
-    model: `opt shape of ${config.layers} layers`,
-    policy,
-    streamLayout,
-    budgetBytes,
-    contextPositions: capacity,
-    prefillChunk: promptTokens,
-  });
-  return openSession({
-    options,
-    directory: prepared.directory,
-    prepared,
-    choice: null,
-    backendChoice: null,
-    backend,
-    placement,
-    request: { ...request, budgetBytes },
-    kvShape,
-  } as Parameters<typeof openSession>[0]);
 }
 
 /** Regime C with nothing to spare: all dense matrices, and room for less than one second projection. */
-function leastOfRegimeC(
-  request: Omit<Parameters<typeof planPlacement>[0], 'budgetBytes'>,
-  prepared: PreparedModel,
-): number {
+function leastOfRegimeC(request: Omit<PlacementRequest, 'budgetBytes'>, prepared: PreparedModel): number {
   const dense = prepared.description.matrices
     .filter(({ role }) => role !== 'second')
     .reduce((sum, { id }) => sum + prepared.tensor(id).byteLength, 0);

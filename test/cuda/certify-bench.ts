@@ -5,6 +5,7 @@ import { LowBitCopyWriter, roundDirections } from '../../src/checkpoint/low-bit-
 import { lowBitLayout, roundedInputLayout } from '../../src/checkpoint/low-bit-layout.js';
 import { type Span, spanOf, subspan } from '../../src/memory/buffers.js';
 import type { KernelTime } from './bench-kernels.js';
+import { submissionMs } from './pass-times.js';
 
 const hidden = 2560;
 const ffn = 10_240;
@@ -34,12 +35,7 @@ export async function benchCertify(gpu: CudaBackend, log: (line: string) => void
   const { deviceBytesPerSecond = Number.NaN } = await gpu.hostTier.measureLink!(hidden * 2);
   const time = async (name: string, ops: readonly Op[], count: number, bytesEach: number): Promise<void> => {
     const submission: readonly PlacedOp[] = Object.freeze(ops.map((op) => ({ op, label: name })));
-    for (let warm = 0; warm < 3; warm += 1) await gpu.submit(submission);
-    const each: number[] = [];
-    for (let repeat = 0; repeat < repeats; repeat += 1)
-      each.push(await gpu.measure(() => gpu.submit(submission)));
-    each.sort((a, b) => a - b);
-    const microseconds = (each[repeats >> 1]! * 1000) / count;
+    const microseconds = ((await submissionMs(gpu, submission, repeats)) * 1000) / count;
     const gigabytesPerSecond = bytesEach / microseconds / 1000;
     times.push({ name, microseconds, gigabytesPerSecond });
     log(

@@ -63,15 +63,24 @@ const passMark = 'layers.0.attention';
 async function partsOf(gpu: Measuring, ops: readonly PlacedOp[]): Promise<PartTimes> {
   const timeOf = async (part: keyof PartTimes): Promise<number> => {
     const list = Object.freeze(ops.filter((placed) => partOf(placed) === part));
-    if (list.length === 0) return 0;
-    const times: number[] = [];
-    for (let repeat = 0; repeat < 9; repeat += 1) times.push(await gpu.measure(() => gpu.submit(list)));
-    return median(times.slice(3));
+    return list.length === 0 ? 0 : submissionMs(gpu, list, 6);
   };
   // Rows first: the activation that they follow shares its bytes with what the others write.
   const rows = await timeOf('rows');
   const attention = await timeOf('attention');
   return { attention, projections: await timeOf('projections'), rows, rest: await timeOf('rest') };
+}
+
+/** Median milliseconds on the device of ops that come again as the same frozen list, and so as a graph. */
+export async function submissionMs(
+  gpu: Pick<Measuring, 'submit' | 'measure'>,
+  ops: readonly PlacedOp[],
+  repeats: number,
+): Promise<number> {
+  for (let warm = 0; warm < 3; warm += 1) await gpu.submit(ops);
+  const each: number[] = [];
+  for (let repeat = 0; repeat < repeats; repeat += 1) each.push(await gpu.measure(() => gpu.submit(ops)));
+  return median(each);
 }
 
 /** Lets `submit` do what `episode` submits, one list behind another. */

@@ -3,7 +3,7 @@ import type { Op, PlacedOp, QuantisedLinearOp } from '../../src/backend/ops.js';
 import { quantisedLayout, quantisedTypes } from '../../src/base/quantised-type.js';
 import { type Span, spanOf, subspan } from '../../src/memory/buffers.js';
 import type { KernelTime } from './bench-kernels.js';
-import { median } from './pass-times.js';
+import { submissionMs } from './pass-times.js';
 
 const hidden = 2560;
 const ffn = 10_240;
@@ -31,11 +31,7 @@ export async function benchQuantised(gpu: CudaBackend, log: (line: string) => vo
   const { deviceBytesPerSecond = Number.NaN } = await gpu.hostTier.measureLink!(hidden * 2);
   const time = async (name: string, ops: readonly Op[], bytes: number): Promise<void> => {
     const submission: readonly PlacedOp[] = Object.freeze(ops.map((op) => ({ op, label: name })));
-    for (let warm = 0; warm < 3; warm += 1) await gpu.submit(submission);
-    const each: number[] = [];
-    for (let repeat = 0; repeat < repeats; repeat += 1)
-      each.push(await gpu.measure(() => gpu.submit(submission)));
-    const milliseconds = median(each);
+    const milliseconds = await submissionMs(gpu, submission, repeats);
     const gigabytesPerSecond = bytes / milliseconds / 1e6;
     const microseconds = (milliseconds * 1000) / layers;
     times.push({ name, microseconds, gigabytesPerSecond });

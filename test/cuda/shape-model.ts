@@ -140,7 +140,7 @@ function tableOfHead({ matrices, tables }: ModelDescription): string {
 }
 
 /** 16-bit numbers, read back from where they were written. */
-function writeTransposed(
+export function writeTransposed(
   descriptor: number,
   { shape, byteOffset, byteLength }: PreparedTensor,
   to: number,

@@ -1,4 +1,4 @@
-import { closeSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, rmSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import type { JsonValue } from '../../src/base/json.js';
 import type { ModelDescription } from '../../src/checkpoint/model-description.js';
@@ -14,8 +14,7 @@ import {
   syntheticConfig,
   syntheticTensors,
 } from '../../src/checkpoint/synthetic-opt.js';
-import { transposeTile } from '../../src/checkpoint/transpose.js';
-import { roomFor } from './shape-model.js';
+import { roomFor, writeTransposed } from './shape-model.js';
 
 /** How neurons are used: Zipf's exponent, and the share of inputs that neighbouring tokens have in common. */
 export interface Usage {
@@ -160,17 +159,4 @@ function filled(
   const target = type === 'f32' ? new Uint32Array(count) : new Uint16Array(count);
   fill(target, first);
   return new Uint8Array(target.buffer);
-}
-
-/** Of binary16 weights, read back from where they were written. */
-function writeTransposed(
-  descriptor: number,
-  { shape, byteOffset, byteLength }: PreparedTensor,
-  to: number,
-): void {
-  const [rows, columns] = shape as [number, number];
-  const [source, target] = [new ArrayBuffer(byteLength), new ArrayBuffer(byteLength)];
-  readSync(descriptor, new Uint8Array(source), 0, byteLength, byteOffset);
-  transposeTile(source, target, rows, columns, 2);
-  writeSync(descriptor, new Uint8Array(target), 0, byteLength, to);
 }

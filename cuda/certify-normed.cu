@@ -1,7 +1,7 @@
 // One row's certificates in one launch: the norm, the rounded input, what a low-bit copy leaves uncertain, and the rows of
 // those neurons. Every block of threads makes the rounded input for itself while its part of the copy is on its way, which
-// is cheaper than waiting for another kernel. The norms that a certificate needs are long chains of additions: two warps of
-// their own add them beside the whole-number products, which need none of them. Only without directions and for inputs in
+// is cheaper than waiting for another kernel. The norms that a certificate needs are long chains of additions: a warp of its
+// own adds them beside the whole-number products, which need none of them. Only without directions and for inputs in
 // multiples of 512, where every part of a neuron's codes is a multiple of 16 bytes.
 #include "memory.cuh"
 #include "norms.cuh"
@@ -46,7 +46,7 @@ struct CertifyNormedParams {
 };
 
 constexpr int productWarps = 16, productThreads = 32 * productWarps;
-constexpr int normedThreads = productThreads + 64; // the last two warps add norms
+constexpr int normedThreads = productThreads + 32; // the last warp adds norms
 constexpr int roundedBlock = blockInputs + 8;      // shorts from one block of inputs to the next
 
 // Waits until at most `newest` groups of this thread are under way.
@@ -167,20 +167,22 @@ __device__ __forceinline__ RoundedUnit roundNormed(const CertifyNormedParams &p,
   return result;
 }
 
-__device__ __forceinline__ void awaitNormWarps() { asm volatile("bar.sync 1, 64;" ::: "memory"); }
-
-// The scalars of docs/certificates.md, by the last two warps: each adds one of the sums.
+// The scalars of docs/certificates.md, by the last warp: a lane adds a block of both sums, so that one addition waits while
+// the other is made.
 __device__ __forceinline__ void addNorms(const CertifyNormedParams &p, const NormedRoom &room, RoundedUnit rounded, bool first) {
-  const int blocks = (int)p.inputs / blockInputs, which = threadIdx.x / 32 - productWarps, lane = threadIdx.x % 32;
+  const int blocks = (int)p.inputs / blockInputs, lane = threadIdx.x % 32;
   for (int block = lane; block < blocks; block += 32) {
-    const f64 *from = (which == 0 ? room.squares : room.missed) + block * wideBlock;
-    f64 acc = 0.0;
+    const f64 *squares = room.squares + block * wideBlock, *missed = room.missed + block * wideBlock;
+    f64 x = 0.0, rest = 0.0;
 #pragma unroll 16
-    for (int i = 0; i < blockInputs; i++) acc = acc + from[i];
-    room.sums[which * blocks + block] = acc;
+    for (int i = 0; i < blockInputs; i++) {
+      x = x + squares[i];
+      rest = rest + missed[i];
+    }
+    room.sums[block] = x;
+    room.sums[blocks + block] = rest;
   }
-  awaitNormWarps();
-  if (which > 0) return;
+  __syncwarp();
   f64 xSquares = 0.0, missedSquares = 0.0;
   i64 all = 0;
 #pragma unroll 4

@@ -136,8 +136,8 @@ interface NormedShape {
 }
 
 const warps = 16;
-/** Two more warps add norms. */
-const normedThreads = (warps + 2) * 32;
+/** One more warp adds norms. */
+const normedThreads = (warps + 1) * 32;
 /** Units of 16 bytes of codes that a lane takes of a neuron: the kernels' variants. */
 const units: Readonly<Record<LowBitName, readonly number[]>> = {
   int8: [5, 10],

@@ -67,7 +67,7 @@ export async function mirrorWeights(
     );
     held.push(buffer);
     mirrors.set(matrix, spanOf(buffer));
-    ledger.move('setup', bytes, rows, { layer, id, from: 'disk', to: 'host', pass: 0 });
+    ledger.move('host-mirror', bytes, rows, { layer, id, from: 'disk', to: 'host', pass: 0 });
     loaded += bytes;
     onProgress?.(loaded, total);
   }

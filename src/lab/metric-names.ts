@@ -27,6 +27,7 @@ export const byteMetrics = [
   'moved-bytes',
   ...weightMoveMetrics,
   'moved-rows.packet-rows',
+  /** Into the memory that a budget is of, before the first pass. */
   'setup-moved-bytes',
   'device-read-bytes',
   'recording-bytes',

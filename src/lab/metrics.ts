@@ -100,7 +100,11 @@ function movedWeightBytes({ bytes }: TrialRecord): bigint | null {
 
 function setupMovedBytes({ bytes, fresh }: TrialRecord): bigint | null {
   if (!fresh || bytes.setupMoved === null) return null;
-  return sum(Object.values(bytes.setupMoved).map(integer), true);
+  const placed = Object.entries(bytes.setupMoved).filter(([cause]) => cause !== 'host-mirror');
+  return sum(
+    placed.map(([, count]) => integer(count)),
+    true,
+  );
 }
 
 function measured({ samples }: TrialRecord, field: 'residentSetBytes' | 'deviceUsedBytes'): bigint[] {

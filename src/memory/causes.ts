@@ -25,6 +25,8 @@ export type HoldCause = (typeof holdCauses)[number];
 /** Causes of bytes that cross the link between tiers (CPU: prepared file to arena). */
 export const moveCauses = [
   'setup',
+  /** From disk to page-locked host memory, once: what a GPU reads or is sent from there. */
+  'host-mirror',
   'dense-weights',
   'packet-rows',
   /** Rows of a first projection or gate whose neurons no certificate proves inactive. */

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type ActivationProfile, makeProfile } from '../../src/acquire/activation-profile.js';
+import { hostBytesOf } from '../../src/acquire/mirror-weights.js';
 import type { PolicyName } from '../../src/acquire/policy.js';
 import type { PreparedModel } from '../../src/checkpoint/prepared-model.js';
 import { withHostTier } from './support/host-tier-oracle.js';
@@ -78,6 +79,10 @@ describe.each([
         });
         expect(session.ledger.totals().totalHeldPeak).toBe(placement.totalBytes);
         const totals = session.ledger.totals();
+        expect(totals.moved['host-mirror']).toBe(hostBytesOf(placement));
+        expect(totals.moved.setup).toBeLessThanOrEqual(
+          totals.heldPeak['dense-weights'] + totals.heldPeak['low-bit-weights'],
+        );
         const stats = session.source.stats();
         const moved = stats.layers.reduce((sum, { movedRows }) => sum + movedRows, 0);
         expect(totals.movedRows['packet-rows'] + totals.movedRows['uncertain-rows']).toBe(moved);

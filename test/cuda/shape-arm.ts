@@ -74,7 +74,7 @@ export class Arm {
 
   /** Bytes a second that loading brought to the device and to pinned memory. */
   get loadRate(): number {
-    return this.session.setup.moved.setup / (this.openMs / 1e3);
+    return (this.session.setup.moved.setup + this.session.setup.moved['host-mirror']) / (this.openMs / 1e3);
   }
 
   /** Makes so many neurons active from here on, without loading anything again. */

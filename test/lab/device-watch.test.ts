@@ -37,8 +37,10 @@ function fakeLibrary(processes: number, broken: readonly string[] = []): Monitor
     },
     nvmlDeviceGetPowerUsage: (_device: bigint, room: Uint32Array) => uint(345_000)(room),
     nvmlDeviceGetEnforcedPowerLimit: (_device: bigint, room: Uint32Array) => uint(700_000)(room),
-    nvmlDeviceGetMemoryInfo: (_device: bigint, room: BigUint64Array) => {
-      room.set([100n, 60n, 40n]);
+    // nvml.h: NVML_STRUCT_VERSION(Memory, 2), with total, reserved, free and used behind it
+    nvmlDeviceGetMemoryInfo_v2: (_device: bigint, room: BigUint64Array) => {
+      if (room[0] !== 0x2000028n) return 25;
+      room.set([100n, 7n, 53n, 40n], 1);
       return 0;
     },
     nvmlDeviceGetComputeRunningProcesses_v3: (_device: bigint, count: Uint32Array, infos: DataView) => {
@@ -87,7 +89,7 @@ describe('a watched GPU', () => {
       'nvmlDeviceGetCurrentClocksThrottleReasons',
       'nvmlDeviceGetPowerUsage',
       'nvmlDeviceGetEnforcedPowerLimit',
-      'nvmlDeviceGetMemoryInfo',
+      'nvmlDeviceGetMemoryInfo_v2',
       'nvmlDeviceGetComputeRunningProcesses_v3',
     ]);
     const device = watchDevice('0000:01:00.0', silent)!;

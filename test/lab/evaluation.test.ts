@@ -69,6 +69,13 @@ describe('metrics of a trial', () => {
     });
   });
 
+  test('of setup leave out what a GPU only has within reach', () => {
+    const setupMoved = { setup: '40', 'host-mirror': '7' };
+    const first = { ...trial, fresh: true, bytes: { ...trial.bytes, setupMoved } };
+    expect(trialMetric(first, 'setup-moved-bytes')).toBe(40n);
+    expect(trialMetric({ ...first, fresh: false }, 'setup-moved-bytes')).toBeNull();
+  });
+
   test('of a clock that stepped back are unmeasured', () => {
     const back = { ...trial, times: { ...trial.times, beganNs: '2000', endedNs: '1000' } };
     expect(trialMetric(back, 'episode-ns')).toBeNull();

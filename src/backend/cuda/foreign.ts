@@ -95,7 +95,7 @@ export const monitorFunctions = {
   nvmlInit_v2: [],
   nvmlShutdown: [],
   nvmlDeviceGetHandleByPciBusId_v2: ['text', 'room'],
-  nvmlDeviceGetMemoryInfo: ['handle', 'room'],
+  nvmlDeviceGetMemoryInfo_v2: ['handle', 'room'],
   nvmlDeviceGetComputeRunningProcesses_v3: ['handle', 'room', 'room'],
   nvmlDeviceGetClockInfo: ['handle', 'int', 'room'],
   nvmlDeviceGetUUID: ['handle', 'room', 'uint'],

@@ -4,8 +4,10 @@ import {
   listedProcesses,
   loadMonitoring,
   type MonitoringLibrary,
+  memoryRoom,
   monitoredDevice,
   processInfoLayout,
+  usedBytesIn,
   usedBytesOf,
 } from './monitoring-library.js';
 
@@ -51,7 +53,7 @@ export function readUse(
   const { library, device } = found;
   const count = new Uint32Array(1);
   const processes = new DataView(new ArrayBuffer(mostProcesses * processInfoLayout.byteLength));
-  const totalFreeUsed = new BigUint64Array(8);
+  const memory = memoryRoom();
   let tellsProcesses = true;
   return async () => {
     if (tellsProcesses) {
@@ -63,9 +65,9 @@ export function readUse(
       tellsProcesses = false;
     }
     if (baselineBytes === null) return null;
-    const status = await callAside(library.nvmlDeviceGetMemoryInfo, device, totalFreeUsed);
+    const status = await callAside(library.nvmlDeviceGetMemoryInfo_v2, device, memory);
     if (status !== 0) return null;
-    return { bytes: Math.max(0, Number(totalFreeUsed[2]!) - baselineBytes), source: 'baseline' };
+    return { bytes: Math.max(0, usedBytesIn(memory) - baselineBytes), source: 'baseline' };
   };
 }
 

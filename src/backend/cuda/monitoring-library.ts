@@ -23,10 +23,25 @@ export function monitoredDevice(library: MonitoringLibrary, pciBusId: string): b
   return library.nvmlDeviceGetHandleByPciBusId_v2(pciBusId, room) === 0 ? room[0]! : null;
 }
 
+/** nvmlMemory_v2_t of nvml.h in words of 8 bytes: version, total, reserved, free, used. The older form counts what the driver reserves as used. */
+const memoryWords = { version: 0, used: 4, length: 5 } as const;
+
+/** Room for what the library says of a GPU's memory. */
+export function memoryRoom(): BigUint64Array {
+  const room = new BigUint64Array(memoryWords.length);
+  room[memoryWords.version] = BigInt(room.byteLength) | (2n << 24n);
+  return room;
+}
+
+/** Bytes that all processes together use, without those that the driver keeps for itself. */
+export function usedBytesIn(room: BigUint64Array): number {
+  return Number(room[memoryWords.used]!);
+}
+
 /** Bytes of a GPU that all processes together use now; null where it cannot be told. */
 export function usedBytesOf(library: MonitoringLibrary, device: bigint): number | null {
-  const totalFreeUsed = new BigUint64Array(8);
-  return library.nvmlDeviceGetMemoryInfo(device, totalFreeUsed) === 0 ? Number(totalFreeUsed[2]!) : null;
+  const room = memoryRoom();
+  return library.nvmlDeviceGetMemoryInfo_v2(device, room) === 0 ? usedBytesIn(room) : null;
 }
 
 /** A process that computes on a GPU; its bytes there where the driver tells them. */

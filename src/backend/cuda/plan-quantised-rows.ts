@@ -1,7 +1,8 @@
-import { blockInputs, type PlacedOp, type QuantisedLinearOp } from '../ops.js';
+import type { PlacedOp, QuantisedLinearOp } from '../ops.js';
 import { type Fused, fusableActivation } from './fuse.js';
 import { at, type Launch, type LaunchFacts, launch } from './launch.js';
-import { type FusedActivation, noActivation, roundOf } from './plan-linear-rows.js';
+import { type FusedActivation, noActivation } from './plan-linear-rows.js';
+import { quantisedShape } from './quantised-shape.js';
 
 /** Up to three quantised products of the same inputs, and the activation behind a single one. */
 interface QuantisedGroup {
@@ -10,11 +11,6 @@ interface QuantisedGroup {
   readonly activation: FusedActivation | null;
 }
 
-/** Lanes and columns a lane of a group of lanes; the kernels are made for these. */
-export type QuantisedShape = readonly [lanes: 4 | 8 | 32, perLane: 4 | 1];
-
-/** Threads of a block at most; the kernels' launch bounds. */
-const mostThreads = 640;
 /** Rows that one launch serves: a kernel for 8 takes ten seconds to compile. */
 const mostRows = 4;
 
@@ -71,45 +67,41 @@ function shareLaunch(products: readonly QuantisedLinearOp[], b: QuantisedLinearO
   );
 }
 
-/** `shape` stands in for the planner's choice, for measurements. */
 function planQuantisedRows(
   { products, opIndex, activation }: QuantisedGroup,
   rowBegin: number,
   rows: number,
   facts: LaunchFacts,
-  shape: QuantisedShape = shapeOf(products, rows, facts),
 ): Launch {
   const op = products[0]!;
   const variant = rows === 1 ? 1 : rows === 2 ? 2 : 4;
-  const blocks = Math.max(1, Math.ceil(op.inputs / blockInputs));
-  const [lanes, perLane] = shape;
-  const columns = lanes * perLane;
-  const mostGroups = mostThreads / lanes;
-  const groupsWanted = Math.ceil(blocks / Math.ceil(blocks / mostGroups));
-  const threads = Math.ceil((groupsWanted * lanes) / 32) * 32;
-  const fixedBytes = ((threads / lanes) * variant * blockInputs + variant * columns) * 4;
-  const roundBytes = variant * columns * 4;
-  const blocksPerRound = roundOf(blocks, facts.sharedBytes - fixedBytes, roundBytes);
-  const width = Math.max(...products.map(({ outputs }) => outputs));
+  const aligned = products.every(
+    ({ codes, scales, outputs }) => at(codes) % 16 === 0 && at(scales) % 8 === 0 && outputs % 4 === 0,
+  );
+  const outputs = products.map((product) => product.outputs);
+  const shape = quantisedShape({ type: op.type, variant, inputs: op.inputs, outputs, aligned }, facts);
   const fused = activation ?? noActivation;
   const [a, b = null, c = null] = products;
   const outOf = (product: QuantisedLinearOp | null) =>
     product === null ? 0 : at(product.out) + rowBegin * product.outputs * 4;
   return launch(
     opIndex,
-    `quantised_rows_${op.type}_r${variant}_${lanes}x${perLane}`,
+    `quantised_rows_${op.type}_r${variant}_${shape.kernel}`,
     'QuantisedRowsParams',
     {
-      grid: [Math.ceil(width / columns), products.length],
-      threads,
-      sharedBytes: fixedBytes + blocksPerRound * roundBytes,
+      grid: [shape.grid, products.length],
+      threads: shape.warps * 32,
+      sharedBytes: shape.sharedBytes,
       overlapsPrevious: true,
     },
     {
       rows,
       x: at(op.x) + rowBegin * op.inputs * 4,
       inputs: op.inputs,
-      blocksPerRound,
+      blocksPerRound: shape.blocksPerRound,
+      tiles: shape.tiles,
+      depth: shape.depth,
+      prefetchBytes: facts.overlaps ? prefetchShare(products, shape.grid, shape.prefetchedBytes) : 0,
       activation: fused.code,
       threshold: fused.threshold,
       codes0: at(a!.codes),
@@ -132,15 +124,12 @@ function planQuantisedRows(
   );
 }
 
-/**
- * Eight lanes read runs of 128 bytes; where that makes fewer blocks of threads than the device has multiprocessors, four
- * lanes do. Where words or scales of four columns do not lie together, one column a lane.
- */
-function shapeOf(products: readonly QuantisedLinearOp[], rows: number, facts: LaunchFacts): QuantisedShape {
-  const fours = products.every(
-    ({ codes, scales, outputs }) => at(codes) % 16 === 0 && at(scales) % 8 === 0 && outputs % 4 === 0,
-  );
-  if (!fours) return [32, 1];
-  const wide = products.reduce((sum, { outputs }) => sum + Math.ceil(outputs / 32), 0);
-  return wide >= facts.multiprocessors || rows > 1 ? [8, 4] : [4, 4];
+/** What each block of threads asks for, of the codes of each product. */
+function prefetchShare(
+  products: readonly QuantisedLinearOp[],
+  grid: number,
+  prefetchedBytes: number,
+): number {
+  const least = Math.min(...products.map(({ codes }) => codes.byteLength));
+  return Math.floor(Math.min(prefetchedBytes / products.length, least) / grid / 16) * 16;
 }

@@ -39,6 +39,11 @@ function shapes(type: QuantisedType): QuantisedShape[] {
     shape(2, 1003, 516, 'edges'),
     shape(8, 515, 300, 'plain'),
     shape(1, 257, 4300, 'sparse'),
+    // On a GPU: wider tiles, several of them, several turns of a warp, and blocks of inputs in rounds.
+    shape(1, 300, 7900, 'plain'),
+    shape(3, 270, 10_240, 'edges'),
+    shape(1, 5500, 64, 'plain'),
+    shape(4, 10_300, 24, 'plain'),
   ];
 }
 

@@ -108,8 +108,9 @@ template <> struct Decoder<4> {
     const u32 shifted = k < 2 ? word << 8 : word >> (k / 2 * 8 - 8);
     const bool odd = k % 2 == 1;
     const u32 mask = odd ? 0x0000f000u : 0x00000f00u, flip = odd ? 0x3f808000u : 0x3f800800u;
-    const float one = __uint_as_float((shifted & mask) ^ flip);
-    return odd ? __fmaf_rn(one, oddFactor, oddAddend) : __fmaf_rn(one, evenFactor, evenAddend);
+    u32 one; // (shifted & mask) ^ flip, which the compiler makes two instructions of
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(one) : "r"(shifted), "r"(mask), "r"(flip));
+    return __fmaf_rn(__uint_as_float(one), odd ? oddFactor : evenFactor, odd ? oddAddend : evenAddend);
   }
 };
 

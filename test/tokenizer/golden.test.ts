@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { brotliDecompressSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { openTokenizer } from '../../src/checkpoint/tokenizer.js';
 
@@ -17,11 +18,13 @@ interface Golden {
 
 const fixtures = join(import.meta.dirname, 'fixtures');
 const read = <T>(path: string): T => JSON.parse(readFileSync(path, 'utf8')) as T;
+const readPacked = <T>(path: string): T =>
+  JSON.parse(brotliDecompressSync(readFileSync(path)).toString()) as T;
 
 describe.each(['opt-vocab-merges', 'added-tokens', 'byte-fallback', 'split-regex'])(
   '%s equals transformers',
   (name) => {
-    const golden = read<Golden>(join(fixtures, name, 'golden.json'));
+    const golden = readPacked<Golden>(join(fixtures, name, 'golden.json.br'));
 
     it('encodes', async () => {
       const tokenizer = await openTokenizer(join(fixtures, name));

@@ -12,7 +12,6 @@ struct QuantisedRowsParams {
   i64 blocksPerRound;
   i64 tiles; // of columns that a block of threads computes
   i64 depth; // chunks of words of a warp that are on their way or in use: 2, 3, 4, 6, 8, 12 or 16
-  i64 prefetchBytes; // of the codes, asked for by each block of threads before the inputs are there
   i64 activation; // relu, relu2 or fatrelu, with its threshold; -1 for none
   f64 threshold;
   // Up to three products of one x (query, key and value): blockIdx.y chooses.
@@ -91,8 +90,8 @@ template <> struct Decoder<8> {
     factor = scale * 32768.0f;
     addend = -(scale * 32896.0f); // 2^15 + 2^7
   }
-  __device__ __forceinline__ float weight(u32 word, int k) const {
-    const float one = __uint_as_float(__byte_perm(word ^ 0x80808080u, 0x3f800000u, 0x7604 | k << 4));
+  __device__ __forceinline__ float weight(u32 word, int k, u32 oneBits) const {
+    const float one = __uint_as_float(__byte_perm(word ^ 0x80808080u, oneBits, 0x7604 | k << 4));
     return __fmaf_rn(one, factor, addend);
   }
 };
@@ -104,7 +103,7 @@ template <> struct Decoder<4> {
     oddFactor = scale * 2048.0f;
     oddAddend = -(scale * 2056.0f); // 2^11 + 2^3
   }
-  __device__ __forceinline__ float weight(u32 word, int k) const {
+  __device__ __forceinline__ float weight(u32 word, int k, u32) const {
     const u32 shifted = k < 2 ? word << 8 : word >> (k / 2 * 8 - 8);
     const bool odd = k % 2 == 1;
     const u32 mask = odd ? 0x0000f000u : 0x00000f00u, flip = odd ? 0x3f808000u : 0x3f800800u;
@@ -147,12 +146,12 @@ template <int C> __device__ __forceinline__ void copyScalesAside(void *shared, c
 }
 
 // Words and scales of 4 columns lie together. Each warp streams the words that its own lanes use through a ring in shared
-// memory, in chunks of 4 words: many bytes are on their way with few registers, and before the inputs are there. A warp
+// memory, in chunks of 32 inputs: many bytes are on their way with few registers, and before the inputs are there. A warp
 // takes a tile of 32 / lanes neighbouring blocks at a time. Lanes 30 and 31 have no part, so that a tile may be 20 columns
 // wide: 2560 outputs are 128 of them.
 template <int bits, int R, int lanes, int C> __device__ __forceinline__ void quantisedStream(const QuantisedRowsParams &p) {
   constexpr int perWord = 32 / bits, blockWords = blockInputs / perWord;
-  constexpr int chunkRows = 4, chunkInputs = chunkRows * perWord, chunks = blockInputs / chunkInputs;
+  constexpr int chunkRows = 32 / perWord, chunkInputs = chunkRows * perWord, chunks = blockInputs / chunkInputs;
   constexpr int tileColumns = lanes * C, groups = 32 / lanes;
   constexpr int groupPieces = tileColumns / 4, pieces = groups * groupPieces; // of 16 bytes, of a row of words
   constexpr int copiers = 30, rowsPerCopy = copiers / pieces, copies = chunkRows / rowsPerCopy;
@@ -236,10 +235,11 @@ template <int bits, int R, int lanes, int C> __device__ __forceinline__ void qua
     if (step < total) issue(step);
     endCopyGroup();
   }
-  if (p.prefetchBytes > 0) prefetchBytes((const char *)product.codes + blockIdx.x * p.prefetchBytes, p.prefetchBytes);
   Scales<C> scales = scalesOf(0);
   awaitPredecessor();
 
+  // 1.0f, in a way that keeps it in a register: as a constant it makes every selector of bytes a move of its own.
+  const u32 oneBits = 0x3f800000u + ((u32)(p.tiles >> 32) & lane);
   const char *stage = ring, *const stageEnd = ring + depth * chunkBytes;
   int step = 0;
 #pragma unroll 1
@@ -293,7 +293,7 @@ template <int bits, int R, int lanes, int C> __device__ __forceinline__ void qua
             for (int j = 0; j < 4; j++)
 #pragma unroll
               for (int c = 0; c < C; c++) {
-                const float weight = decoders[c].weight(w.at(c), k + j);
+                const float weight = decoders[c].weight(w.at(c), k + j, oneBits);
 #pragma unroll
                 for (int r = 0; r < R; r++) {
                   const float value = j == 0 ? four[r].x : j == 1 ? four[r].y : j == 2 ? four[r].z : four[r].w;
@@ -374,9 +374,8 @@ template <int bits, int R> struct QuantisedRows<bits, R, 32, 1> {
   static __device__ __forceinline__ void run(const QuantisedRowsParams &p) { quantisedAny<bits, R>(p); }
 };
 
-// With one row, the next launch's blocks of threads find room beside this one's.
 #define QUANTISED_ROWS(bits, R, lanes, C)                                                                              \
-  extern "C" __global__ void __launch_bounds__(lanes == 10 ? 448 : 640, R == 1 ? 2 : 1)                                \
+  extern "C" __global__ void __launch_bounds__(lanes == 10 ? 448 : 640, 1)                                             \
       quantised_rows_q##bits##_r##R##_##lanes##x##C(const QuantisedRowsParams p) {                                     \
     QuantisedRows<bits, R, lanes, C>::run(p);                                                                          \
   }

@@ -78,7 +78,6 @@ export const parameterFields = {
     blocksPerRound: integer,
     tiles: integer,
     depth: integer,
-    prefetchBytes: integer,
     activation: integer,
     threshold: real,
     codes0: pointer,

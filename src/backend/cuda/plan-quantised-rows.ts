@@ -101,7 +101,6 @@ function planQuantisedRows(
       blocksPerRound: shape.blocksPerRound,
       tiles: shape.tiles,
       depth: shape.depth,
-      prefetchBytes: facts.overlaps ? prefetchShare(products, shape.grid, shape.prefetchedBytes) : 0,
       activation: fused.code,
       threshold: fused.threshold,
       codes0: at(a!.codes),
@@ -122,14 +121,4 @@ function planQuantisedRows(
       outputs2: c === null ? 0 : c.outputs,
     },
   );
-}
-
-/** What each block of threads asks for, of the codes of each product. */
-function prefetchShare(
-  products: readonly QuantisedLinearOp[],
-  grid: number,
-  prefetchedBytes: number,
-): number {
-  const least = Math.min(...products.map(({ codes }) => codes.byteLength));
-  return Math.floor(Math.min(prefetchedBytes / products.length, least) / grid / 16) * 16;
 }

@@ -21,14 +21,13 @@ const choices: readonly { readonly kernel: QuantisedTile; readonly tiles: number
 ];
 const depths = [2, 3, 4, 6, 8, 12, 16] as const;
 const warpLanes = 32;
-/** Rows of words of a chunk of the ring. */
-const chunkRows = 4;
+/** Inputs of a chunk of the ring. */
+const chunkInputs = 32;
+const chunks = blockInputs / chunkInputs;
 /** Words of the ring, beside which more inputs are not worth their room. */
 const leastRingBytes = 64 * 1024;
-/** Shared memory that the system takes of each block of threads. */
-const reservedBytes = 1024;
-/** Codes that a launch asks for ahead of its inputs where launches overlap and its rings do not hold all. */
-const prefetchedBytes = 10 * 1024 * 1024;
+/** Deeper rings took longer. */
+const mostRingBytes = 128 * 1024;
 
 export interface QuantisedRequest {
   readonly type: QuantisedType;
@@ -49,7 +48,6 @@ export interface QuantisedShape {
   readonly depth: number;
   readonly blocksPerRound: number;
   readonly sharedBytes: number;
-  readonly prefetchedBytes: number;
 }
 
 export function quantisedShape(request: QuantisedRequest, facts: LaunchFacts): QuantisedShape {
@@ -65,15 +63,12 @@ function streamed(request: QuantisedRequest, facts: LaunchFacts): QuantisedShape
   const columns = lanes * perLane * tiles;
   const rowBytes = groups * lanes * perLane * 4;
   const scaleBytes = type === 'q4' ? warpLanes * perLane * 2 : 0;
-  const chunkBytes = chunkRows * rowBytes + scaleBytes;
-  const chunks = blockInputs / (chunkRows * quantisedFormats[type].inputsPerWord);
+  const chunkBytes = (chunkInputs / quantisedFormats[type].inputsPerWord) * rowBytes + scaleBytes;
   const blocks = Math.max(1, Math.ceil(inputs / blockInputs));
   const perBlock = variant * (paddedBlock + columns) * 4;
   const sumsBytes = variant * columns * 4;
 
-  // Room for the next launch's blocks of threads beside these, unless the inputs would be cut into rounds for it.
-  const half = Math.floor((facts.sharedBytes + reservedBytes) / 2) - reservedBytes;
-  const budget = half >= leastRingBytes + sumsBytes + blocks * perBlock ? half : facts.sharedBytes;
+  const budget = facts.sharedBytes;
   const room = budget - Math.min(leastRingBytes, Math.floor(budget / 2)) - sumsBytes;
   const rounds = Math.ceil(blocks / roundOf(blocks, room, perBlock));
   const blocksPerRound = Math.ceil(blocks / rounds);
@@ -85,7 +80,8 @@ function streamed(request: QuantisedRequest, facts: LaunchFacts): QuantisedShape
   const most = Math.min(mostWarps, fitting);
   const warps = Math.ceil(work / Math.ceil(work / most));
   const steps = rounds * Math.ceil(work / warps) * chunks;
-  const fits = depths.filter((depth) => fixedBytes + warps * depth * chunkBytes <= budget);
+  const ring = Math.max(2 * warps * chunkBytes, Math.min(budget - fixedBytes, mostRingBytes));
+  const fits = depths.filter((depth) => warps * depth * chunkBytes <= ring);
   const depth = fits.find((one) => one > steps) ?? fits.at(-1)!;
   return {
     kernel,
@@ -94,8 +90,8 @@ function streamed(request: QuantisedRequest, facts: LaunchFacts): QuantisedShape
     warps,
     depth,
     blocksPerRound,
-    sharedBytes: fixedBytes + warps * depth * chunkBytes,
-    prefetchedBytes: depth > steps ? 0 : prefetchedBytes,
+    // More than half of it: two blocks of threads of a launch on one multiprocessor would take twice as long as the others.
+    sharedBytes: Math.max(fixedBytes + warps * depth * chunkBytes, Math.ceil(budget / 2)),
   };
 }
 
@@ -127,6 +123,5 @@ function anyShape({ variant, inputs, outputs }: QuantisedRequest, facts: LaunchF
     depth: 0,
     blocksPerRound,
     sharedBytes: fixedBytes + blocksPerRound * roundBytes,
-    prefetchedBytes: 0,
   };
 }

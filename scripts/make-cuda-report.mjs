@@ -22,6 +22,13 @@ function filesOf(place) {
     .map((entry) => join(entry.parentPath, entry.name));
 }
 
+/** An arm a line, measured numbers to seven digits. */
+function reportText(report) {
+  const short = (_, value) =>
+    typeof value === 'number' && !Number.isInteger(value) ? Number(value.toPrecision(7)) : value;
+  return `${JSON.stringify(report, short).replaceAll('},{', '},\n{')}\n`;
+}
+
 function write(path, text) {
   writeFileSync(`${path}.tmp`, text);
   renameSync(`${path}.tmp`, path);
@@ -44,8 +51,8 @@ const { runs, counters, sanitizer, leftOut } = findResults(
 for (const line of leftOut) console.log(`left out: ${line}`);
 const report = mergeRuns(runs, { memcheck: 'not run', racecheck: 'not run', ...sanitizer }, counters);
 mkdirSync(dirname(resolve(name)), { recursive: true });
-write(`${name}.json`, `${JSON.stringify(report, null, 1)}\n`);
-write(`${name}.md`, reportMarkdown(report));
+write(`${name}.json`, reportText(report));
+write(`${name}.md`, reportMarkdown(reportSchema.parse(JSON.parse(readFileSync(`${name}.json`, 'utf8')))));
 console.log(
   `${name}: ${runs.length} runs, ${report.counts.passed} passed, ${report.counts.failures.length} failed, ${counters.length} kernels counted`,
 );

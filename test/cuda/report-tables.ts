@@ -30,7 +30,7 @@ export function shapeTables(
         `| 2.7b | | ${cell(rival)}, at most ${peakDeviceBytes} B on the device | | | ${prefillMs.toFixed(1)} | ${msPerToken.toFixed(3)} | | | | |`,
     ),
   ];
-  lines.push(...predictionTable(arms));
+  lines.push(...firstEpisodeTable(arms), ...overlapTable(arms), ...predictionTable(arms));
   const split = arms.filter(({ parts }) => parts !== null);
   if (split.length === 0) return lines;
   return [
@@ -51,6 +51,49 @@ export function shapeTables(
       return `| ${arm.shape} | ${percent(arm)} | ${cell(arm.arm)} | ${each.map((ms) => ms.toFixed(3)).join(' | ')} | ${arm.deviceMsPerToken?.toFixed(3) ?? '-'} | ${arm.partsBy ?? 'pass'} |`;
     }),
   ];
+}
+
+/** What the first use of an arm cost beside the second; nothing where no run told. */
+function firstEpisodeTable(arms: readonly ReportedArm[]): string[] {
+  const told = arms.flatMap((arm) => (typeof arm.firstEpisodeMs === 'number' ? [arm] : []));
+  if (told.length === 0) return [];
+  return [
+    '',
+    '## First use',
+    '',
+    'Loading, then the first episode of a session (its graphs are captured in it) beside the second, of equal lengths.',
+    '',
+    '| shape | active, % | arm | load, GB/s | first token, ms | first episode, ms | second, ms | most used on the device, B | pinned, B |',
+    '|---|---|---|---|---|---|---|---|---|',
+    ...told.map(
+      (arm) =>
+        `| ${arm.shape} | ${percent(arm)} | ${cell(arm.arm)} | ${shown(arm.loadGigabytesPerSecond, 1)} | ${shown(arm.firstTokenMs, 0)} | ${shown(arm.firstEpisodeMs, 0)} | ${shown(arm.secondEpisodeMs, 0)} | ${shown(arm.devicePeakBytes, 0)} | ${shown(arm.pinnedBytes, 0)} |`,
+    ),
+  ];
+}
+
+/** How copies and kernels shared the device in decode passes; nothing where no run told. */
+function overlapTable(arms: readonly ReportedArm[]): string[] {
+  const copying = arms.flatMap(({ overlap, ...arm }) => (overlap ? [{ ...arm, ...overlap }] : []));
+  if (copying.length === 0) return [];
+  return [
+    '',
+    '## Copies beside kernels',
+    '',
+    'A decode pass by time stamps of the device, in milliseconds. Overlap: the share of the time of copies in which kernels ran, too. Exposed: copies ran and no',
+    'kernel did. Gaps: neither ran, so the device waited for the host.',
+    '',
+    '| shape | active, % | arm | kernels | copies | overlap, % | exposed | gaps |',
+    '|---|---|---|---|---|---|---|---|',
+    ...copying.map((arm) => {
+      const overlap = arm.regionOverlap === null ? '-' : (100 * arm.regionOverlap).toFixed(1);
+      return `| ${arm.shape} | ${percent(arm)} | ${cell(arm.arm)} | ${arm.computeMs.toFixed(2)} | ${arm.copyMs.toFixed(2)} | ${overlap} | ${arm.exposedWaitMs.toFixed(2)} | ${arm.dispatchGapMs.toFixed(2)} |`;
+    }),
+  ];
+}
+
+function shown(value: unknown, decimals: number): string {
+  return typeof value === 'number' ? value.toFixed(decimals) : '-';
 }
 
 /** What the planner's prices came to; nothing where no arm was priced. */

@@ -31,6 +31,17 @@ const armSchema = z.looseObject({
   rowsPerToken: z.number(),
   bytesPerToken: z.number(),
   plannedBytesPerToken: z.number(),
+  /** Of arms that copy weights beside kernels: test/cuda/overlap.ts. */
+  overlap: z
+    .strictObject({
+      computeMs: z.number(),
+      copyMs: z.number(),
+      regionOverlap: z.number().nullable(),
+      exposedWaitMs: z.number(),
+      dispatchGapMs: z.number(),
+    })
+    .nullable()
+    .optional(),
 });
 export type ReportedArm = z.infer<typeof armSchema>;
 const rivalSchema = z.looseObject({

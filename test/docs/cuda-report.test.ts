@@ -75,6 +75,10 @@ const arm = {
   rowsPerToken: 27_000,
   bytesPerToken: 7_000_000_000,
   plannedBytesPerToken: 7_000_000_000,
+  firstTokenMs: 900.4,
+  firstEpisodeMs: 1500,
+  secondEpisodeMs: 1400,
+  overlap: { computeMs: 10, copyMs: 100, regionOverlap: 0.0625, exposedWaitMs: 93.75, dispatchGapMs: 26.5 },
   digests: ['a', 'b'],
 } as const;
 const rival = { rival: 'transformers', msPerToken: 17.4, prefillMs: 18, peakDeviceBytes: 5_500_000_000 };
@@ -95,6 +99,8 @@ test('shapes come with bytes by the plan and with parts; digests of an arm becom
   expect(text).toContain(
     '| 13b | 3.4 | packets 60 % of weights | 1.000 | 5.500 | 2.000 | 0.250 | 8.750 | - | submissions |',
   );
+  expect(text).toContain('| 13b | 3.4 | packets 60 % of weights | - | 900 | 1500 | 1400 | - | - |');
+  expect(text).toContain('| 13b | 3.4 | packets 60 % of weights | 10.00 | 100.00 | 6.3 | 93.75 | 26.50 |');
   expect(text).toContain('| 2.7b | | transformers, at most 5500000000 B on the device |');
 });
 

@@ -22,10 +22,12 @@ function filesOf(place) {
     .map((entry) => join(entry.parentPath, entry.name));
 }
 
-/** An arm a line, measured numbers to seven digits. */
+/** An arm a line, times and rates to seven digits; bytes as they are. */
 function reportText(report) {
   const short = (_, value) =>
-    typeof value === 'number' && !Number.isInteger(value) ? Number(value.toPrecision(7)) : value;
+    typeof value === 'number' && !Number.isInteger(value) && Math.abs(value) < 1e6
+      ? Number(value.toPrecision(7))
+      : value;
   return `${JSON.stringify(report, short).replaceAll('},{', '},\n{')}\n`;
 }
 

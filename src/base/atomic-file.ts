@@ -3,6 +3,7 @@ import { link, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { formatByteSize } from './byte-size.js';
 import { SetupError, UsageError } from './errors.js';
+import { unfinishedFile } from './temporary-files.js';
 
 /**
  * Writes a file so that its name shows either the old bytes or all of the new ones, after a crash too: a temporary
@@ -18,6 +19,7 @@ export async function writeFileAtomic(
   const target = resolve(path);
   const data = typeof bytes === 'string' ? Buffer.from(bytes, 'utf8') : bytes;
   const temporary = join(dirname(target), `.${basename(target)}.${randomBytes(6).toString('hex')}.tmp`);
+  const unfinished = unfinishedFile(temporary);
   try {
     const file = await open(temporary, 'wx', options.mode ?? 0o666);
     try {
@@ -33,6 +35,8 @@ export async function writeFileAtomic(
       throw new UsageError('file-exists', `Cannot write "${path}": it exists, want a new name`, { path });
     }
     throw storageError(error, 'write', path, data.byteLength);
+  } finally {
+    unfinished.settled();
   }
   await syncDirectory(dirname(target));
 }

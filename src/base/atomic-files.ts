@@ -3,6 +3,7 @@ import { link, open, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { storageError, syncDirectory, systemCode } from './atomic-file.js';
 import { UsageError } from './errors.js';
+import { unfinishedFile } from './temporary-files.js';
 
 export interface FileToWrite {
   readonly path: string;
@@ -20,7 +21,7 @@ export async function writeFilesAtomic(
   files: readonly FileToWrite[],
   options: { readonly replace?: boolean } = {},
 ): Promise<void> {
-  const written: { path: string; target: string; temporary: string }[] = [];
+  const written: { path: string; target: string; temporary: string; settled(): void }[] = [];
   const placed: string[] = [];
   let current = files[0]!;
   try {
@@ -28,7 +29,7 @@ export async function writeFilesAtomic(
       current = file;
       const target = resolve(file.path);
       const temporary = join(dirname(target), `.${basename(target)}.${randomBytes(6).toString('hex')}.tmp`);
-      written.push({ path: file.path, target, temporary });
+      written.push({ path: file.path, target, temporary, ...unfinishedFile(temporary) });
       await writeFlushed(temporary, file);
     }
     for (const [index, { target, temporary }] of written.entries()) {
@@ -46,7 +47,10 @@ export async function writeFilesAtomic(
     }
     throw storageError(error, 'write', current.path, Buffer.byteLength(current.text));
   } finally {
-    for (const { temporary } of written) await rm(temporary, { force: true }).catch(() => {});
+    for (const { temporary, settled } of written) {
+      await rm(temporary, { force: true }).catch(() => {});
+      settled();
+    }
   }
   for (const folder of new Set(written.map(({ target }) => dirname(target)))) await syncDirectory(folder);
 }

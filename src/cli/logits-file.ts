@@ -3,6 +3,7 @@ import { type FileHandle, open, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { storageError } from '../base/atomic-file.js';
 import { littleEndianBytes } from '../base/digest.js';
+import { unfinishedFile } from '../base/temporary-files.js';
 
 /**
  * `--logits FILE.safetensors`: the row that chose each token, F32 `[generated tokens, vocabulary]`, tensor `logits`, or
@@ -12,6 +13,7 @@ import { littleEndianBytes } from '../base/digest.js';
 export class LogitsFile {
   readonly #path: string;
   readonly #temporary: string;
+  readonly #unfinished: readonly { settled(): void }[];
   readonly #vocabSize: number;
   /** Request of each row, in the order in which rows came. */
   readonly #requests: number[] = [];
@@ -23,6 +25,7 @@ export class LogitsFile {
     this.#vocabSize = vocabSize;
     const name = `.${basename(this.#path)}.${randomBytes(6).toString('hex')}`;
     this.#temporary = join(dirname(this.#path), name);
+    this.#unfinished = ['rows', 'tmp'].map((ending) => unfinishedFile(`${this.#temporary}.${ending}`));
   }
 
   /** Keeps a row; rows of one request come in order. A failed write is told by `finish`. */
@@ -62,6 +65,7 @@ export class LogitsFile {
     await this.#rows?.close();
     this.#rows = null;
     for (const ending of ['rows', 'tmp']) await rm(`${this.#temporary}.${ending}`, { force: true });
+    for (const file of this.#unfinished) file.settled();
   }
 
   #header(requests: number): Buffer {

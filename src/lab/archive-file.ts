@@ -6,6 +6,7 @@ import { brotliDecompress } from 'node:zlib';
 import { storageError, syncDirectory, systemCode } from '../base/atomic-file.js';
 import { InputError, TamperedError, UsageError } from '../base/errors.js';
 import { failureReason } from '../base/failure-reason.js';
+import { unfinishedFile } from '../base/temporary-files.js';
 import { archiveStream, type Members, mostArchiveBytes } from './archive-container.js';
 
 /** A written archive. */
@@ -30,6 +31,7 @@ export async function writeArchiveFile(path: string, members: Members): Promise<
     join(dirname(name), `.${basename(name)}.${mark}.tmp`),
   );
   const [zipDraft, digestDraft] = [drafts[0]!, drafts[1]!];
+  const unfinished = drafts.map(unfinishedFile);
   const hash = createHash('sha256');
   let byteLength = 0;
   for (const name of [path, digestPath]) {
@@ -61,6 +63,7 @@ export async function writeArchiveFile(path: string, members: Members): Promise<
     throw storageError(error, 'write', path, byteLength);
   } finally {
     for (const draft of drafts) await rm(draft, { force: true }).catch(() => {});
+    for (const file of unfinished) file.settled();
   }
 }
 

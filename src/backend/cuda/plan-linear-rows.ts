@@ -67,24 +67,39 @@ function streamLaunch(group: LinearGroup, facts: LaunchFacts): Launch | null {
 const anyColumns = 32;
 const anyMostWarps = 20;
 
-/** Rows of the matrix begin anywhere. */
-function anyLaunch(group: LinearGroup, facts: LaunchFacts): Launch {
-  const op = group.products[0]!;
-  const variant = rowsVariant(op.rows);
-  const blocks = Math.max(1, Math.ceil((op.inputEnd - op.inputBegin) / blockInputs));
+/** One column a lane, wherever weights lie: warps take blocks of 128 inputs. Shared by products of stored and of quantised weights. */
+export function anyShape(
+  { variant, inputs, outputs }: { variant: number; inputs: number; outputs: readonly number[] },
+  facts: LaunchFacts,
+): { grid: number; warps: number; blocksPerRound: number; sharedBytes: number } {
+  const blocks = Math.max(1, Math.ceil(inputs / blockInputs));
   const warps = Math.ceil(blocks / Math.ceil(blocks / anyMostWarps));
   const fixedBytes = (warps * variant * blockInputs + variant * anyColumns) * 4;
   const roundBytes = variant * anyColumns * 4;
   const blocksPerRound = roundOf(blocks, facts.sharedBytes - fixedBytes, roundBytes);
-  const width = Math.max(...group.products.map(({ outputs }) => outputs));
+  return {
+    grid: Math.ceil(Math.max(...outputs) / anyColumns),
+    warps,
+    blocksPerRound,
+    sharedBytes: fixedBytes + blocksPerRound * roundBytes,
+  };
+}
+
+/** Rows of the matrix begin anywhere. */
+function anyLaunch(group: LinearGroup, facts: LaunchFacts): Launch {
+  const op = group.products[0]!;
+  const variant = rowsVariant(op.rows);
+  const inputs = op.inputEnd - op.inputBegin;
+  const outputs = group.products.map((product) => product.outputs);
+  const { grid, warps, blocksPerRound, sharedBytes } = anyShape({ variant, inputs, outputs }, facts);
   return launch(
     group.opIndex,
     `linear_rows_${op.matrix.type}_r${variant}`,
     'LinearRowsParams',
     {
-      grid: [Math.ceil(width / anyColumns), group.products.length],
+      grid: [grid, group.products.length],
       threads: warps * 32,
-      sharedBytes: fixedBytes + blocksPerRound * roundBytes,
+      sharedBytes,
       overlapsPrevious: true,
     },
     { ...valuesOf(group, facts), blocksPerRound, tiles: 1, depth: 0, prefetchBytes: 0 },

@@ -1,7 +1,7 @@
 import { type QuantisedType, quantisedFormats } from '../../base/quantised-type.js';
 import { blockInputs } from '../ops.js';
 import type { LaunchFacts } from './launch.js';
-import { roundOf } from './plan-linear-rows.js';
+import { anyShape, roundOf } from './plan-linear-rows.js';
 import { paddedBlock } from './stream-shape.js';
 
 /** Lanes that share a block of 128 inputs, adjacent columns of each, and the kernel's launch bound in warps. */
@@ -51,7 +51,8 @@ export interface QuantisedShape {
 }
 
 export function quantisedShape(request: QuantisedRequest, facts: LaunchFacts): QuantisedShape {
-  return (request.aligned ? streamed(request, facts) : null) ?? anyShape(request, facts);
+  const shape = request.aligned ? streamed(request, facts) : null;
+  return shape ?? { ...anyShape(request, facts), kernel: '32x1', tiles: 1, depth: 0 };
 }
 
 /** Null where not even the shallowest ring fits. */
@@ -103,25 +104,4 @@ function choiceOf(outputs: readonly number[], multiprocessors: number): (typeof 
     return Math.ceil(grid / multiprocessors) * columns;
   });
   return choices[busiest.indexOf(Math.min(...busiest))]!;
-}
-
-const anyColumns = 32;
-const anyMostWarps = 20;
-
-/** One column a lane, wherever words lie. */
-function anyShape({ variant, inputs, outputs }: QuantisedRequest, facts: LaunchFacts): QuantisedShape {
-  const blocks = Math.max(1, Math.ceil(inputs / blockInputs));
-  const warps = Math.ceil(blocks / Math.ceil(blocks / anyMostWarps));
-  const fixedBytes = (warps * variant * blockInputs + variant * anyColumns) * 4;
-  const roundBytes = variant * anyColumns * 4;
-  const blocksPerRound = roundOf(blocks, facts.sharedBytes - fixedBytes, roundBytes);
-  return {
-    kernel: '32x1',
-    grid: Math.ceil(Math.max(...outputs) / anyColumns),
-    tiles: 1,
-    warps,
-    depth: 0,
-    blocksPerRound,
-    sharedBytes: fixedBytes + blocksPerRound * roundBytes,
-  };
 }

@@ -16,6 +16,7 @@ import { checkCertificates } from './certificates.js';
 import { benchCertify } from './certify-bench.js';
 import { countedPass } from './counters.js';
 import { checkFaults, failingKernel } from './faults.js';
+import { benchLoad } from './load-bench.js';
 import { runDeclared, type TestCounts } from './mini-runner.js';
 import { checkNativeModel, checkNativeProducts } from './native.js';
 import { checkParity, fittingPrompts, type ParityReport } from './parity.js';
@@ -29,7 +30,7 @@ import { benchVariants, type VariantTime } from './variant-bench.js';
 
 /**
  * The CUDA tests, without npm: `node build/cuda-tests/test/cuda/main.js [--only PARTS] [--report FILE]`, where PARTS are some
- * of contract, parity, retention, numerics, faults, sanitize, bench, variants, shape, rows, native, counters, separated by commas.
+ * of contract, parity, retention, numerics, faults, sanitize, bench, variants, shape, rows, native, counters, load, separated by commas.
  * Says plainly that it did not run where there is no GPU.
  */
 const models = ['models/opt-books-target', 'models/opt-books-draft', 'models/reglu-books'];
@@ -51,6 +52,8 @@ const { values } = parseArgs({
     rounds: { type: 'string', default: '4' },
     rivals: { type: 'string' },
     python: { type: 'string', default: 'python3' },
+    // Of the part "load": a folder of the disk that is measured.
+    disk: { type: 'string', default: tmpdir() },
     // Of the part "rows": exponents of Zipf's law with shares of the position, as in "0.5/0.55,1.5/0.55".
     usages: { type: 'string', default: '' },
   },
@@ -82,7 +85,20 @@ const alone = new Map([
   ['counters', countLaunches],
   ['rows', benchRows],
   ['quantised', benchLowBit],
+  ['load', benchLoading],
 ]);
+
+async function benchLoading(): Promise<void> {
+  const found = await benchLoad(
+    {
+      shape: shapeNames.find((name) => name === values.shapes)!,
+      folder: values.disk,
+      rounds: Number(values.rounds),
+    },
+    log,
+  );
+  if (values.report !== undefined) await writeFile(values.report, `${JSON.stringify(found, null, 2)}\n`);
+}
 
 async function benchLowBit(): Promise<void> {
   const gpu = await openCuda();

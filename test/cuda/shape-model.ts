@@ -51,14 +51,19 @@ export interface ShapeModel {
  * projections are normal with the deviation of a row's norm, so their bias decides how many are positive. In memory
  * where the system has a file system there that is large enough. Matrices of layers beyond `distinctLayers` lie where those
  * of earlier ones do: a model of 26 GB is written in a second, and every layer still has its own bytes where it is opened.
+ * `room` gives the folder for so many bytes.
  */
-export function writeShape(name: ShapeName, distinctLayers = Number.POSITIVE_INFINITY): ShapeModel {
+export function writeShape(
+  name: ShapeName,
+  distinctLayers = Number.POSITIVE_INFINITY,
+  room: (byteLength: number) => string = roomFor,
+): ShapeModel {
   const vocabSize = name === 'tiny' ? 1000 : 50_272;
   const description = describeShape(optConfig({ ...shapes[name], vocabSize }), 'f16');
   const plan = planWeights(description);
   const places = sharedPlaces(plan, distinctLayers);
   // Certificates lie beside: first projections once more, and their copies in half the bytes.
-  const directory = mkdtempSync(join(roomFor(places.byteLength + plan.byteLength * 0.6), 'waybill-shape-'));
+  const directory = mkdtempSync(join(room(places.byteLength + plan.byteLength * 0.6), 'waybill-shape-'));
   const path = join(directory, 'weights');
   const descriptor = openSync(path, 'w+');
   const block = halves(32 * mebibyte);

@@ -95,9 +95,7 @@ async function load(
   prepared: Parameters<typeof Arm.open>[2],
 ): Promise<{ loaded: number; link: number }> {
   const backend = await openCuda();
-  const { denseBytesPerSecond } = await backend.hostTier.measureLink(
-    2 * prepared.description.config.hiddenSize,
-  );
+  const rates = await backend.hostTier.measureLink!(2 * prepared.description.config.hiddenSize);
   const arm = await Arm.open(plan, backend, prepared, promptTokens);
   const loaded = arm.loadRate;
   await arm.close();

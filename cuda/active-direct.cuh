@@ -1,4 +1,7 @@
 #pragma once
+#include "active-set.cuh"
+#include "row-places.cuh"
+
 struct ActiveDirectParams {
   i64 rows;
   const float *x; // [rows, width]
@@ -16,24 +19,15 @@ struct ActiveDirectParams {
   i64 flaggedWidth;
 };
 
-// As active inputs, for a set that is all of x and rows that lie by neuron: each group of lanes finds the active neurons
-// of its block of 128 by itself, so nothing waits for the list. A lane reads C weights of a row, 16 bytes where rows are
-// aligned; a group's share of a row is then 128 bytes, the most that one request over the link asks for.
-template <class E, int R, int lanes, int C> __device__ __forceinline__ void activeDirect(const ActiveDirectParams &p) {
+// As active inputs, for a set that is all of x: each group of lanes finds the active neurons of its block of 128 by itself,
+// so nothing waits for the list. A lane reads C weights of a row, 16 bytes where rows are aligned; a group's share of a row
+// is then 128 bytes, the most that one request over the link asks for. `batch` rows are on their way at once.
+template <class E, int R, int lanes, int C, int batch, class Places>
+__device__ __forceinline__ void activeColumns(const ActiveDirectParams &p, const Places &places) {
   typedef typename E::Stored Stored;
   constexpr int columns = lanes * C, quads = blockInputs / 4 / lanes; // of inputs, a lane
-  constexpr int batch = R == 1 ? 8 : 4; // rows on their way
   extern __shared__ __align__(16) float shared[];
-  enterKernel();
   const int rows = (int)p.rows, width = (int)p.width, outputs = (int)p.outputs;
-  if (blockIdx.x + 1 == gridDim.x) {
-    compactColumns(p.x, rows, width, p.active, (u32 *)shared);
-    return;
-  }
-  if (p.flagged && blockIdx.x + 2 == gridDim.x) {
-    compactColumns((const float *)(p.flagged + 1), 1, (int)p.flaggedWidth, p.flagged, (u32 *)shared);
-    return;
-  }
   const int groups = blockDim.x / lanes, group = threadIdx.x / lanes, lane = threadIdx.x % lanes;
   const int blocks = (width + blockInputs - 1) / blockInputs, blocksPerRound = (int)p.blocksPerRound;
   const int firstColumn = blockIdx.x * columns, column = firstColumn + lane * C;
@@ -97,24 +91,41 @@ template <class E, int R, int lanes, int C> __device__ __forceinline__ void acti
 #pragma unroll
         for (int c = 0; c < C; c++) acc[r][c] = 0.0f;
       const Stored *weights = matrix + (i64)from * p.rowStride + column;
+      auto load = [&](int at, u32 word) {
+        return loadPacked<E, C>(places.lies(word) ? places.place(word, column) : weights + at * p.rowStride);
+      };
       for (int first = 0; first < count; first += batch) {
         Packed<E, C> w[batch];
         int at[batch];
+        u32 words[batch];
 #pragma unroll
         for (int i = 0; i < batch; i++) {
           at[i] = low != 0 ? __ffsll((long long)low) - 1 : high != 0 ? 63 + __ffsll((long long)high) : -1;
           if (low != 0) low &= low - 1;
           else high &= high - 1;
-          if (at[i] >= 0 && inside) w[i] = loadPacked<E, C>(weights + at[i] * p.rowStride);
+          words[i] = at[i] >= 0 ? places.word(from + at[i]) : 0;
+          if (!Places::keeps && at[i] >= 0 && inside) w[i] = load(at[i], words[i]);
+        }
+        // All words are on their way before the first load that waits for one.
+        if constexpr (Places::keeps) {
+#pragma unroll
+          for (int i = 0; i < batch; i++)
+            if (at[i] >= 0 && inside) w[i] = load(at[i], words[i]);
         }
 #pragma unroll
         for (int i = 0; i < batch; i++) {
           if (at[i] < 0) continue;
+          if (inside && places.fresh(words[i])) *reinterpret_cast<Packed<E, C> *>(places.place(words[i], column)) = w[i];
 #pragma unroll
           for (int c = 0; c < C; c++) {
-            const float weight = inside                 ? w[i].at(c)
-                                 : column + c < outputs ? widen<E>(weights[at[i] * p.rowStride + c])
-                                                        : 0.0f;
+            float weight = 0.0f;
+            if (inside) weight = w[i].at(c);
+            else if (column + c < outputs) {
+              const bool lies = places.lies(words[i]);
+              const Stored stored = lies ? places.place(words[i], column)[c] : weights[at[i] * p.rowStride + c];
+              if (places.fresh(words[i])) places.place(words[i], column)[c] = stored;
+              weight = widen<E>(stored);
+            }
 #pragma unroll
             for (int r = 0; r < R; r++) acc[r][c] = acc[r][c] + own[r * blockInputs + at[i]] * weight;
           }
@@ -150,3 +161,17 @@ template <class E, int R, int lanes, int C> __device__ __forceinline__ void acti
   }
 }
 
+// Rows that lie by neuron; the set is made beside the product.
+template <class E, int R, int lanes, int C> __device__ __forceinline__ void activeDirect(const ActiveDirectParams &p) {
+  extern __shared__ __align__(16) float shared[];
+  enterKernel();
+  if (blockIdx.x + 1 == gridDim.x) {
+    compactColumns(p.x, (int)p.rows, (int)p.width, p.active, (u32 *)shared);
+    return;
+  }
+  if (p.flagged && blockIdx.x + 2 == gridDim.x) {
+    compactColumns((const float *)(p.flagged + 1), 1, (int)p.flaggedWidth, p.flagged, (u32 *)shared);
+    return;
+  }
+  activeColumns<E, R, lanes, C, R == 1 ? 8 : 4>(p, RowsByNeuron<E>());
+}

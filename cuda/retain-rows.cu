@@ -1,8 +1,7 @@
 // Looks up an active set among the rows that lie in places of their own, and gives places anew by least recent use. One
 // block of threads: the set, the lookup and the replacement of a layer are one launch, and nothing goes to the host.
 #include "active-set.cuh"
-
-constexpr u32 freshPlace = 0x80000000u; // src/backend/row-index.ts
+#include "row-places.cuh"
 
 struct RetainRowsParams {
   i64 rows;

@@ -162,7 +162,7 @@ export function reportMarkdown(report: CudaReport): string {
   const lines = [
     `# ${device.name}`,
     '',
-    'Made by `node scripts/make-cuda-report.mjs` from runs of `npm run test:cuda`; the JSON beside it holds everything.',
+    'Made by `node scripts/make-cuda-report.mjs` from runs of `npm run test:cuda`; the JSON beside it (Brotli) holds everything.',
     '',
     '| | |',
     '|---|---|',

@@ -1,4 +1,5 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { brotliDecompressSync } from 'node:zlib';
 import { expect, test } from 'vitest';
 import { kernelSourceDigest, readKernelUnits } from '../../src/backend/cuda/kernel-sources.js';
 import { findResults } from '../cuda/find-runs.js';
@@ -7,14 +8,16 @@ import { mergeRuns, reportMarkdown, reportSchema, staleness } from '../cuda/repo
 const folder = 'docs/reports';
 const names = existsSync(folder)
   ? readdirSync(folder)
-      .filter((name) => /^cuda-.*\.json$/.test(name))
-      .map((name) => name.slice(0, -'.json'.length))
+      .filter((name) => /^cuda-.*\.json\.br$/.test(name))
+      .map((name) => name.slice(0, -'.json.br'.length))
   : [];
 const current = kernelSourceDigest(readKernelUnits('native'));
 
 test(`committed GPU reports measured these kernels, and read as their JSON says: ${names.length}`, () => {
   for (const name of names) {
-    const report = reportSchema.parse(JSON.parse(readFileSync(`${folder}/${name}.json`, 'utf8')));
+    const report = reportSchema.parse(
+      JSON.parse(brotliDecompressSync(readFileSync(`${folder}/${name}.json.br`)).toString()),
+    );
     expect(readFileSync(`${folder}/${name}.md`, 'utf8'), name).toBe(reportMarkdown(report));
     expect(staleness(report, current), name).toBeNull();
   }

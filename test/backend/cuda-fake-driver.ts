@@ -47,6 +47,8 @@ export class FakeDriver {
   };
   readonly library: DriverLibrary;
   readonly launched: string[] = [];
+  /** Calls of cuMemcpyAsync. */
+  copied = 0;
   readonly #live = new Map<bigint, string>();
   readonly #device = new Map<bigint, number>();
   readonly #pinned = new Map<bigint, Uint8Array>();
@@ -113,6 +115,9 @@ export class FakeDriver {
       case 'cuModuleGetFunction':
         room[0] = this.#handle();
         this.#kernels.set(room[0], values[2] as string);
+        return 0;
+      case 'cuMemcpyAsync':
+        this.copied += 1;
         return 0;
       case 'cuLaunchKernelEx':
         return this.#launch(this.#kernels.get(values[1] as bigint)!);

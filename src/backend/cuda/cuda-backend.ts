@@ -36,7 +36,7 @@ import { attentionScratchRows } from './plan-attention.js';
 import { planLaunches } from './plan-launches.js';
 import { ReadBacks, readBackBytes } from './read-backs.js';
 import { fallibleOps, takeFailure } from './submission-errors.js';
-import { suspectsOf, suspectsText } from './suspects.js';
+import { suspectsOf, suspectsText, withMoves } from './suspects.js';
 
 const nonBlocking = 1;
 /** Regions of 4 MiB keep a PCIe link busy; eight of them keep four readers and the copy engine busy at once. */
@@ -135,6 +135,7 @@ export class CudaBackend implements Backend {
       bounce: this.#bounce,
       mirrors: this.#mirrors,
       stream: this.#copying,
+      launcher: new Launcher(driver, modules, this.#copying),
     });
     this.hostTier = {
       directRows: largestRowsVariant,
@@ -356,7 +357,10 @@ export class CudaBackend implements Backend {
   readonly #failed = (call: string, code: number): ExecutionError => {
     if (this.#fatal !== null) return this.#fatal;
     const [oldest] = this.#running;
-    const suspects = oldest === undefined ? null : suspectsOf(oldest.ops, this.#facts);
+    const suspects = withMoves(
+      oldest === undefined ? null : suspectsOf(oldest.ops, this.#facts),
+      this.#transfers.movingLabel,
+    );
     this.#fatal = new ExecutionError(
       'gpu-failed',
       `Cannot go on with GPU ${this.device.index}: ${describe(this.#driver, call, code)}${suspects === null ? '' : suspectsText(suspects)}`,

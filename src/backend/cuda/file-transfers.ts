@@ -5,7 +5,9 @@ import { transferIntoMemory } from '../memory-file-transfer.js';
 import type { BouncePool } from './bounce-pool.js';
 import type { Completion } from './completion.js';
 import { check, type DriverLibrary } from './driver.js';
-import type { HostMirrors } from './host-mirrors.js';
+import type { HostMirrors, MirroredRegion } from './host-mirrors.js';
+import type { Launcher } from './launcher.js';
+import { cutRuns, type MovedRun, movesTogether, planMoveRuns, runBytes, writeRuns } from './move-runs.js';
 
 /** Part of a transfer that one bounce buffer takes. */
 interface Part {
@@ -30,17 +32,32 @@ export interface FileTransferParts {
   readonly bounce: BouncePool;
   readonly mirrors: HostMirrors;
   readonly stream: bigint;
+  /** Enqueues kernels on that stream. */
+  readonly launcher: Launcher;
+}
+
+/** A transfer whose bytes lie in a mirror. */
+interface MirroredTransfer extends AddressedTransfer {
+  readonly region: MirroredRegion;
 }
 
 /**
- * File regions to device memory: copied at once from the mirror in pinned memory where there is one, else read into
- * bounce buffers and copied from there, several buffers on their way at a time.
+ * File regions to device memory: copied at once from the mirror in pinned memory where there is one, many small ones by one
+ * kernel; else read into bounce buffers and copied from there, several buffers on their way at a time.
  */
 export class FileTransfers {
   readonly #parts: FileTransferParts;
+  /** What kernels here bring now, the oldest first, by the label of its first buffer. */
+  readonly #moving = new Set<{ readonly label: string }>();
 
   constructor(parts: FileTransferParts) {
     this.#parts = parts;
+  }
+
+  /** Label of the first buffer of what the oldest kernel here brings; null where none runs. */
+  get movingLabel(): string | null {
+    const [oldest] = this.#moving;
+    return oldest?.label ?? null;
   }
 
   /** Resolves when every byte has landed. */
@@ -48,6 +65,7 @@ export class FileTransfers {
     const start = process.hrtime.bigint();
     const { driver, enter, completion, mirrors, stream } = this.#parts;
     const unmirrored: AddressedTransfer[] = [];
+    const mirrored: MirroredTransfer[] = [];
     let requestedBytes = 0;
     let copied = false;
     enter();
@@ -58,24 +76,21 @@ export class FileTransfers {
       if (runs !== undefined) {
         const mirror = mirrors.find(file, position, runs.count * runs.pitch);
         if (mirror === null) throw new DefectError(`Cannot copy runs to "${target.buffer.label}": no mirror`);
-        const copy = copyOfRuns(runs, mirror, one.deviceAddress);
+        const copy = copyOfRuns(runs, mirror.hostAddress, one.deviceAddress);
         const code = driver.cuMemcpy2DAsync_v2(copy, stream);
         check(driver, 'cuMemcpy2DAsync', code, `copy weights to "${target.buffer.label}"`);
         copied = true;
         continue;
       }
-      const hostAddress = mirrors.find(file, position, target.byteLength);
-      if (hostAddress === null) {
-        unmirrored.push(one);
-        continue;
-      }
-      const code = driver.cuMemcpyAsync(one.deviceAddress, hostAddress, target.byteLength, stream);
-      check(driver, 'cuMemcpyAsync', code, `copy weights to "${target.buffer.label}"`);
-      copied = true;
+      const region = mirrors.find(file, position, target.byteLength);
+      if (region === null) unmirrored.push(one);
+      else mirrored.push({ ...one, region });
     }
-    const landing = copied ? completion.after(stream) : Promise.resolve();
+    const moved = this.#together(mirrored);
+    if (moved === null) this.#eachAlone(mirrored);
+    const landing = copied || mirrored.length > 0 ? completion.after(stream) : Promise.resolve();
     const outcomes = await Promise.allSettled([
-      landing,
+      moved === null ? landing : landing.finally(moved),
       ...this.#batches(unmirrored).map((b) => this.#move(b)),
     ]);
     for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
@@ -91,6 +106,45 @@ export class FileTransfers {
       pieces.map((piece, index) => fileRegion(file, position + index * step, piece.byteLength, index)),
       ({ target }) => pieces[target.byteOffset]!,
     );
+  }
+
+  #eachAlone(mirrored: readonly MirroredTransfer[]): void {
+    const { driver, stream } = this.#parts;
+    for (const { transfer, region, deviceAddress } of mirrored) {
+      const { buffer, byteLength } = transfer.target;
+      const code = driver.cuMemcpyAsync(deviceAddress, region.hostAddress, byteLength, stream);
+      check(driver, 'cuMemcpyAsync', code, `copy weights to "${buffer.label}"`);
+    }
+  }
+
+  /**
+   * Brings many small regions by kernels that read a list of them. Returns what is to be called when they have landed, or
+   * null where a copy for each is better, or no memory for the list is free.
+   */
+  #together(mirrored: readonly MirroredTransfer[]): (() => void) | null {
+    const { bounce, launcher } = this.#parts;
+    const runs = mirrored.map(({ transfer, region, deviceAddress }): MovedRun => {
+      return { source: region.deviceAddress, target: deviceAddress, byteLength: transfer.target.byteLength };
+    });
+    if (!movesTogether(runs)) return null;
+    const pieces = cutRuns(runs);
+    if (pieces.length * runBytes > bounce.byteLength) return null;
+    const list = bounce.tryTake();
+    if (list === null) return null;
+    const moving = { label: mirrored[0]!.transfer.target.buffer.label };
+    const landed = (): void => {
+      this.#moving.delete(moving);
+      bounce.give(list);
+    };
+    this.#moving.add(moving);
+    try {
+      writeRuns(pieces, list.bytes);
+      launcher.run([planMoveRuns(list.deviceAddress, pieces.length)]);
+    } catch (error) {
+      landed();
+      throw error;
+    }
+    return landed;
   }
 
   #batches(transfers: readonly AddressedTransfer[]): Part[][] {

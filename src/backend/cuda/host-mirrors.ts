@@ -9,6 +9,12 @@ interface Mirror {
   readonly buffer: DeviceBuffer;
 }
 
+/** Pinned memory as the driver and as kernels name it. */
+export interface MirroredRegion {
+  readonly hostAddress: bigint;
+  readonly deviceAddress: number;
+}
+
 /** Which regions of which files lie in pinned host memory. */
 export class HostMirrors {
   readonly #mirrors: Mirror[] = [];
@@ -24,8 +30,8 @@ export class HostMirrors {
     if (at >= 0) this.#mirrors.splice(at, 1);
   }
 
-  /** Host address of a region, or null where no mirror holds all of it. */
-  find(file: TransferFile, position: number, byteLength: number): bigint | null {
+  /** Where a region lies, or null where no mirror holds all of it. */
+  find(file: TransferFile, position: number, byteLength: number): MirroredRegion | null {
     let low = 0;
     let high = this.#mirrors.length;
     while (low < high) {
@@ -36,7 +42,11 @@ export class HostMirrors {
     const mirror = this.#mirrors[low - 1];
     if (mirror === undefined || mirror.path !== file.path) return null;
     const offset = position - mirror.position;
-    return offset + byteLength <= mirror.byteLength ? mirror.hostAddress + BigInt(offset) : null;
+    if (offset + byteLength > mirror.byteLength) return null;
+    return {
+      hostAddress: mirror.hostAddress + BigInt(offset),
+      deviceAddress: mirror.buffer.address + offset,
+    };
   }
 }
 

@@ -15,6 +15,7 @@ const plainSources = [
   'certify.cu',
   'certify-normed.cu',
   'retain-rows.cu',
+  'move-rows.cu',
 ] as const;
 const typedSources = [
   'linear-rows.cu',
@@ -74,6 +75,8 @@ const unitsByPrefix: readonly (readonly [string, string])[] = [
   ['active_direct_', 'sparse.cu'],
   ['output_rows_', 'sparse.cu'],
   ['retain_rows', 'retain-rows.cu'],
+  ['move_runs', 'move-rows.cu'],
+  ['guess_rows', 'move-rows.cu'],
   ['held_', 'held-rows.cu'],
   ['round_input', 'certify.cu'],
   ['certify_normed_', 'certify-normed.cu'],

@@ -146,6 +146,17 @@ export const parameterFields = {
     missing: pointer,
     hits: pointer,
   },
+  MoveRunsParams: { runs: pointer, count: integer },
+  GuessRowsParams: {
+    set: pointer,
+    neurons: integer,
+    places: integer,
+    placeOf: pointer,
+    held: pointer,
+    matrix: pointer,
+    rowBytes: integer,
+    guessed: pointer,
+  },
   HeldInputsParams: {
     rows: integer,
     x: pointer,

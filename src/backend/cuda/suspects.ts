@@ -27,3 +27,12 @@ export function suspectsText({ kernels, firstLabel, lastLabel, launches }: Suspe
   if (launches === 1) return ` while it ran "${kernels[0]}" for "${firstLabel}"`;
   return ` while it ran ${launches} kernels from "${firstLabel}" to "${lastLabel}", among them ${kernels.map((name) => `"${name}"`).join(', ')}`;
 }
+
+/** With the kernel that brings weights beside submissions; `label`: of the buffer that they go to, null where none runs. */
+export function withMoves(suspects: Suspects | null, label: string | null): Suspects | null {
+  if (label === null) return suspects;
+  const moves = { kernels: ['move_runs'], firstLabel: label, lastLabel: label, launches: 1 };
+  if (suspects === null) return moves;
+  const { kernels, firstLabel, launches } = suspects;
+  return { kernels: [...kernels, 'move_runs'], firstLabel, lastLabel: label, launches: launches + 1 };
+}

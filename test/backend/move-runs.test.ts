@@ -1,0 +1,150 @@
+import { closeSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { CudaBackend } from '../../src/backend/cuda/cuda-backend.js';
+import {
+  cutRuns,
+  type MovedRun,
+  movesTogether,
+  planMoveRuns,
+  runBytes,
+  writeRuns,
+} from '../../src/backend/cuda/move-runs.js';
+import { type Span, spanOf, subspan } from '../../src/memory/buffers.js';
+import { FakeDriver, openFake } from './cuda-fake-driver.js';
+
+const rowBytes = 320;
+const rows = 400;
+
+describe('runs of rows on their way to the device', () => {
+  let folder: string;
+  let file: { path: string; descriptor: number };
+  beforeAll(() => {
+    folder = mkdtempSync(join(tmpdir(), 'waybill-runs-'));
+    const path = join(folder, 'weights');
+    writeFileSync(path, new Uint8Array(rows * rowBytes));
+    file = { path, descriptor: openSync(path, 'r') };
+  });
+  afterAll(() => {
+    closeSync(file.descriptor);
+    rmSync(folder, { recursive: true });
+  });
+
+  async function open(): Promise<{ fake: FakeDriver; gpu: CudaBackend; arena: Span }> {
+    const fake = new FakeDriver();
+    fake.faults.pinnedBytes = 1 << 28;
+    const gpu = openFake(fake);
+    const request = { cause: 'dense-weights', byteLength: rows * rowBytes } as const;
+    await gpu.hostTier.mirror(file, 0, { ...request, label: 'layers.0.second' });
+    return { fake, gpu, arena: spanOf(gpu.allocate({ ...request, label: 'row arena 0' })) };
+  }
+
+  const every = (count: number, step: number, arena: Span) =>
+    Array.from({ length: count }, (_, index) => ({
+      file,
+      position: index * step * rowBytes,
+      target: subspan(arena, index * rowBytes, rowBytes),
+    }));
+
+  it('many small ones are one launch, few are copied each alone', async () => {
+    const { fake, gpu, arena } = await open();
+    const report = await gpu.transfer(every(30, 3, arena));
+    expect(report.requestedBytes).toBe(30 * rowBytes);
+    expect(fake.launched).toEqual(['move_runs']);
+    await gpu.transfer(every(3, 3, arena));
+    expect(fake.launched).toEqual(['move_runs']);
+    expect(fake.copied).toBe(3);
+    await gpu.close();
+    expect(fake.live).toEqual({});
+  });
+
+  it('the list lies in memory that the backend has reckoned with, and is free again behind', async () => {
+    const { fake, gpu, arena } = await open();
+    const before = gpu.usage.pinnedBytes;
+    for (let turn = 0; turn < 20; turn += 1) await gpu.transfer(every(30, 3, arena));
+    expect(gpu.usage.pinnedBytes - before).toBeLessThanOrEqual(gpu.hostTier.bounceBytes!);
+    expect(fake.launched).toHaveLength(20);
+    const together = Array.from({ length: 12 }, () => gpu.transfer(every(30, 3, arena)));
+    await Promise.all(together);
+    expect(fake.copied % 30).toBe(0); // of those that found no memory for a list
+    expect(fake.launched.length * 30 + fake.copied).toBe(32 * 30);
+    await gpu.close();
+    expect(fake.live).toEqual({});
+  });
+
+  it('a kernel that cannot be launched, or fails, is named', async () => {
+    const { fake, gpu, arena } = await open();
+    await gpu.transfer(every(30, 3, arena)); // makes the event that the failure is seen at
+    fake.faults.refused = { kernel: 'move_runs', code: 1 };
+    await expect(gpu.transfer(every(30, 3, arena))).rejects.toMatchObject({
+      code: 'kernel-failed',
+      message: expect.stringContaining('"move_runs"'),
+    });
+    fake.faults.refused = null;
+    fake.faults.fatal = { kernel: 'move_runs', code: 700 };
+    await expect(gpu.transfer(every(30, 3, arena))).rejects.toMatchObject({
+      code: 'gpu-failed',
+      message: expect.stringContaining('while it ran "move_runs" for "row arena 0"'),
+    });
+    await gpu.close();
+    expect(fake.live).toEqual({});
+  });
+});
+
+describe('lists of runs', () => {
+  const run = fc.record({
+    source: fc.integer({ min: 0, max: 2 ** 47 }),
+    target: fc.integer({ min: 0, max: 2 ** 47 }),
+    byteLength: fc.integer({ min: 1, max: 100_000 }),
+  });
+
+  it('cut into pieces, hold each byte once, in order', () => {
+    fc.assert(
+      fc.property(fc.array(run, { maxLength: 5 }), (runs) => {
+        const pieces = cutRuns(runs);
+        const joined: MovedRun[] = [];
+        for (const piece of pieces) {
+          const last = joined.at(-1);
+          expect(piece.byteLength).toBeLessThanOrEqual(16 * 1024);
+          const goesOn =
+            last !== undefined &&
+            last.byteLength % (16 * 1024) === 0 &&
+            last.byteLength < runs[joined.length - 1]!.byteLength;
+          if (!goesOn) joined.push(piece);
+          else {
+            expect(piece.source - last.source).toBe(last.byteLength);
+            expect(piece.target - last.target).toBe(last.byteLength);
+            joined[joined.length - 1] = { ...last, byteLength: last.byteLength + piece.byteLength };
+          }
+        }
+        expect(joined).toEqual(runs);
+      }),
+      { seed: 20261201 },
+    );
+  });
+
+  it('are written as three words each', () => {
+    const bytes = new Uint8Array(3 * runBytes);
+    writeRuns(
+      [
+        { source: 2 ** 46, target: 5, byteLength: 7 },
+        { source: 1, target: 2, byteLength: 3 },
+      ],
+      bytes,
+    );
+    expect(Array.from(new BigUint64Array(bytes.buffer))).toEqual([2n ** 46n, 5n, 7n, 1n, 2n, 3n, 0n, 0n, 0n]);
+  });
+
+  it('few blocks of threads serve any number of pieces; long runs are for the copy engine', () => {
+    expect(planMoveRuns(64, 3)).toMatchObject({ grid: [2, 1, 1], threads: 64, sharedBytes: 0 });
+    expect(planMoveRuns(64, 100_000).grid).toEqual([64, 1, 1]);
+    const of = (count: number, byteLength: number) =>
+      Array.from({ length: count }, () => ({ source: 0, target: 0, byteLength }));
+    expect(movesTogether(of(7, 5120))).toBe(false);
+    expect(movesTogether(of(8, 5120))).toBe(true);
+    expect(movesTogether(of(8, 1 << 20))).toBe(false);
+    expect(movesTogether([])).toBe(false);
+  });
+});

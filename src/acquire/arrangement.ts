@@ -57,8 +57,8 @@ export function leastArrangement(request: ArrangeRequest, choice: Choice): Arran
 }
 
 /**
- * Fills a budget by one choice: first what must be held, then dense matrices by rank as they fit, then kept rows,
- * then the token table. Null when the choice does not fit.
+ * Fills a budget by one choice: first what must be held, then dense matrices by rank as they fit, layers in scattered turns,
+ * then kept rows, then the token table. Null when the choice does not fit.
  */
 export function arrange(request: ArrangeRequest, choice: Choice, budgetBytes: number): Arrangement | null {
   const { survey } = request;
@@ -72,7 +72,8 @@ export function arrange(request: ArrangeRequest, choice: Choice, budgetBytes: nu
       (matrix.treatment === 'dense' || (holdsRows && matrix.treatment === 'packets')),
   );
   if (current.totalBytes === Infinity || current.totalBytes > budgetBytes) return null;
-  optional.sort((a, b) => a.rank - b.rank); // stable: forward order inside a rank
+  // Stable: matrices of a layer stay together.
+  optional.sort((a, b) => a.rank - b.rank || turnOf(a.description.layer) - turnOf(b.description.layer));
   let room = budgetBytes - current.totalBytes;
   for (const matrix of optional) {
     const bytes =
@@ -86,6 +87,17 @@ export function arrange(request: ArrangeRequest, choice: Choice, budgetBytes: nu
   current = build(request, choice, resident, kept, null);
   const withTable = build(request, choice, resident, kept, 'resident');
   return current.tokenPath === 'rows' && withTable.totalBytes <= budgetBytes ? withTable : current;
+}
+
+/**
+ * A layer's turn in filling a rank: its number's bits backwards (van der Corput's sequence), so that layers held and layers
+ * streamed alternate wherever the budget ends. A stream then reads ahead while held layers compute, all through the pass.
+ */
+function turnOf(layer: number | null): number {
+  let turn = 0;
+  for (let rest = layer ?? 0, unit = 0.5; rest > 0; rest = Math.floor(rest / 2), unit /= 2)
+    turn += (rest % 2) * unit;
+  return turn;
 }
 
 /** Whether passes of few rows leave packet rows where they are, and read them from there. */

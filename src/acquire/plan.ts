@@ -62,6 +62,8 @@ export type StreamLayout = (typeof streamLayouts)[number];
 /** Largest piece worth having: reads of 8 MiB run at the rate of longer ones. */
 const largestPieceLimit = 8 * 1024 * 1024;
 const smallestPieceLimit = 64 * 1024;
+/** Where copies wait for one another in a queue more of them keep the link busy through the host's pauses, at no other price. */
+const queuedSlots = [2, 4, 8, 16] as const;
 
 /** Of the published shapes an eighth of a layer, and several tokens' active rows. */
 export const defaultRetention: Retention = { kind: 'lru', rowsPerMatrix: 1024 };
@@ -103,7 +105,7 @@ export function planPlacement(request: PlacementRequest): Placement {
     guesses: path === 'forecast' && request.guesser === 'residual',
   };
   if (arranging.guesses === true) requireGuessTables(request, fed);
-  const choices = listChoices(survey.matrices, policy, mayHoldAll);
+  const choices = listChoices(survey.matrices, policy, mayHoldAll, hostTier);
   const smallest = smallestArrangement(arranging, choices);
   if (smallest.totalBytes > budgetBytes) throw tooSmall(request, smallest);
   const activity = activityOf(request.activeShare, request.profile ?? null);
@@ -151,6 +153,7 @@ function listChoices(
   matrices: readonly SurveyedMatrix[],
   policy: AcquisitionPolicy,
   mayHoldAll: boolean,
+  hostTier: boolean,
 ): Choice[] {
   const whole: Choice = { pieceLimit: 0, stagingSlots: 2, packetRows: 0, wholeModel: true };
   if (policy.residence === 'whole-model') return [whole];
@@ -161,7 +164,7 @@ function listChoices(
       choices.push({ pieceLimit, stagingSlots: 2, packetRows, wholeModel: false });
     }
     for (let pieceLimit = largestPieceLimit; pieceLimit >= smallestPieceLimit; pieceLimit /= 2) {
-      for (const stagingSlots of [2, 4]) {
+      for (const stagingSlots of hostTier ? queuedSlots : [2, 4]) {
         choices.push({ pieceLimit, stagingSlots, packetRows, wholeModel: false });
       }
     }

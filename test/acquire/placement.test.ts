@@ -73,6 +73,29 @@ group('regimes', () => {
     expect(plan(gated, 'packets', { keepRows: false })).toMatchObject({ regime: 'C', gated: true });
   });
 
+  test('layers that are held and layers that move alternate, wherever the budget ends', () => {
+    const total = 25;
+    const description = describe(optConfig({ ...larger, layers: total }), 'f16');
+    const [least, most] = ['B', 'C'].map((regime) => leastOf(description, 'packets', regime)) as [
+      number,
+      number,
+    ];
+    for (const share of [0.1, 0.3, 0.5, 0.7, 0.9]) {
+      const budgetBytes = Math.floor(least + share * (most - least));
+      const { matrices } = plan(description, 'packets', { budgetBytes });
+      const firsts = matrices.filter(({ role }) => role === 'first');
+      const paths = firsts.map(({ paths }) => (paths.decode === 'resident' ? 'h' : 'm')).join('');
+      const held = paths.replaceAll('m', '').length;
+      for (const [one, others] of [
+        ['m', held],
+        ['h', total - held],
+      ] as const) {
+        const longest = Math.max(...paths.split(one === 'm' ? 'h' : 'm').map(({ length }) => length));
+        expect(longest, `${paths}, ${one}`).toBeLessThanOrEqual(2 * Math.ceil(total / (others + 1)));
+      }
+    }
+  });
+
   test('whole-model policies fit exactly, or not at all', () => {
     for (const policy of ['resident', 'resident-sparse'] as const) {
       const { totalBytes, minimumBytes } = plan(plain, policy);

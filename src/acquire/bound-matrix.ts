@@ -33,6 +33,12 @@ export interface BoundMatrix {
   readonly strided: boolean;
 }
 
+/** What a product needs of a matrix beside its bytes. */
+export type Multiplied = Pick<BoundMatrix, 'description' | 'bias'>;
+
+/** What reading pieces of a matrix needs. */
+export type StreamedMatrix = Pick<BoundMatrix, 'description' | 'file' | 'filePosition' | 'strided'>;
+
 /** Describes stored rows to an op. */
 export function matrixOperand({ type, layout, inputs, outputs }: MatrixDescription, span: Span): Matrix {
   return { span, type, layout, rowStride: layout === 'input-major' ? outputs : inputs };
@@ -40,7 +46,7 @@ export function matrixOperand({ type, layout, inputs, outputs }: MatrixDescripti
 
 /** The product with the rows of a whole matrix that an active set lists. */
 export function activeInputsOp(
-  { description, bias }: BoundMatrix,
+  { description, bias }: Multiplied,
   request: LinearRequest,
   span: Span,
   active: Span,
@@ -65,7 +71,7 @@ export function activeInputsOp(
 }
 
 /** The whole product. */
-export function linearOp(matrix: BoundMatrix, request: LinearRequest, span: Span): LinearOp {
+export function linearOp(matrix: Multiplied, request: LinearRequest, span: Span): LinearOp {
   const { inputs, outputs } = matrix.description;
   return {
     kind: 'linear',
@@ -110,7 +116,12 @@ export function quantisedOp(
 }
 
 /** The part of the product that one piece serves; pieces in order give the bits of the whole. */
-export function pieceOp(matrix: BoundMatrix, request: LinearRequest, span: Span, piece: Piece): LinearOp {
+export function pieceOp(
+  matrix: Multiplied & StreamedMatrix,
+  request: LinearRequest,
+  span: Span,
+  piece: Piece,
+): LinearOp {
   const whole = linearOp(matrix, request, span);
   const { rowBegin, rowEnd } = piece;
   const last = rowEnd === matrix.description.inputs;
@@ -147,7 +158,7 @@ export function pieceOp(matrix: BoundMatrix, request: LinearRequest, span: Span,
 
 /** Where a piece comes from. */
 export function pieceRegion(
-  { description, file, filePosition, strided }: BoundMatrix,
+  { description, file, filePosition, strided }: StreamedMatrix,
   { rowBegin, rowEnd, byteOffset }: Piece,
   target: Span,
 ): WeightRegion {

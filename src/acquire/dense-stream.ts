@@ -1,13 +1,13 @@
 import { DefectError } from '../base/errors.js';
 import { type Span, subspan } from '../memory/buffers.js';
-import { type BoundMatrix, pieceRegion } from './bound-matrix.js';
+import { pieceRegion, type StreamedMatrix } from './bound-matrix.js';
 import type { WeightMover } from './executor.js';
 import type { Piece } from './pieces.js';
 import type { PassKind } from './weight-source.js';
 
 /** A piece of a streamed matrix in the order of use. */
 export interface StreamedPiece {
-  readonly matrix: BoundMatrix;
+  readonly matrix: StreamedMatrix;
   readonly piece: Piece;
 }
 
@@ -94,7 +94,7 @@ export class DenseStream {
   }
 
   /** Waits for a piece. Pieces that come before it in the order and were not asked for are dropped. */
-  async take(matrix: BoundMatrix, piece: Piece): Promise<LandedPiece> {
+  async take(matrix: StreamedMatrix, piece: Piece): Promise<LandedPiece> {
     const wanted = ({ streamed, pass }: Entry) =>
       pass === this.#pass && streamed.matrix === matrix && streamed.piece === piece;
     const position = this.#ready.findIndex(wanted);
@@ -138,7 +138,7 @@ export class DenseStream {
     this.#readIndex = 0;
   }
 
-  async #seek(matrix: BoundMatrix, piece: Piece): Promise<void> {
+  async #seek(matrix: StreamedMatrix, piece: Piece): Promise<void> {
     const order = this.#order;
     const index = order.findIndex((streamed) => streamed.matrix === matrix && streamed.piece === piece);
     if (index < 0)

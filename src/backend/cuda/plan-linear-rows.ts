@@ -54,13 +54,12 @@ function streamLaunch(group: LinearGroup, facts: LaunchFacts): Launch | null {
       sharedBytes: shape.sharedBytes,
       overlapsPrevious: true,
     },
-    {
-      ...valuesOf(group, facts),
+    valuesOf(group, facts, {
       blocksPerRound: shape.blocksPerRound,
       tiles: shape.tiles,
       depth: shape.depth,
       prefetchBytes: facts.overlaps ? prefetchShare(products, shape.grid, shape.prefetchedBytes) : 0,
-    },
+    }),
   );
 }
 
@@ -102,16 +101,20 @@ function anyLaunch(group: LinearGroup, facts: LaunchFacts): Launch {
       sharedBytes,
       overlapsPrevious: true,
     },
-    { ...valuesOf(group, facts), blocksPerRound, tiles: 1, depth: 0, prefetchBytes: 0 },
+    valuesOf(group, facts, { blocksPerRound, tiles: 1, depth: 0, prefetchBytes: 0 }),
   );
 }
 
-type ShapeFields = 'blocksPerRound' | 'tiles' | 'depth' | 'prefetchBytes';
+type ShapeValues = Pick<
+  ParameterValues<'LinearRowsParams'>,
+  'blocksPerRound' | 'tiles' | 'depth' | 'prefetchBytes'
+>;
 
 function valuesOf(
   { products, norm, activation: fused, store }: LinearGroup,
   facts: LaunchFacts,
-): Omit<ParameterValues<'LinearRowsParams'>, ShapeFields> {
+  { blocksPerRound, tiles, depth, prefetchBytes }: ShapeValues,
+): ParameterValues<'LinearRowsParams'> {
   const op = products[0]!;
   const activation = fused ?? noActivation;
   const [a, b = null, c = null] = products;
@@ -125,6 +128,10 @@ function valuesOf(
     continues: op.continues ? 1 : 0,
     activation: activation.code,
     threshold: activation.threshold,
+    blocksPerRound,
+    tiles,
+    depth,
+    prefetchBytes,
     matrix0: at(a!.matrix.span),
     out0: at(a!.out) + a!.outOffset * 4,
     bias0: at(a!.bias),

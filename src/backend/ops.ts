@@ -217,6 +217,21 @@ export interface LowBitCopy {
 }
 
 /**
+ * Brings rows of the neurons of a set, the first ones as far as there are places, to places of their own, and makes a fixed
+ * index anew: the n-th neuron has place n, all others have none. `guessed` is how many were brought. A backend may run it
+ * beside what comes behind, up to the next `compact` into `set`, op on an index there, or end of the submission: ops in between leave
+ * its spans alone. Only backends with a host tier are given it.
+ */
+export interface GuessRowsOp {
+  readonly kind: 'guess-rows';
+  readonly set: ActiveSpan;
+  readonly index: RowIndex; // does not replace
+  readonly held: Span; // stored rows of the matrix's type and stride, by place
+  readonly matrix: Matrix; // row = neuron
+  readonly guessed: Span; // U32 [1]
+}
+
+/**
  * Rounds the inputs of a pass to 16-bit whole numbers times a power of two, takes their components along the directions
  * of a copy, and computes the factors of its error bounds, in binary64 by docs/certificates.md. What depends on the copy
  * is K, r and V alone.
@@ -352,6 +367,7 @@ export type Op =
   | RetainRowsOp
   | HeldInputsOp
   | HeldOutputsOp
+  | GuessRowsOp
   | RoundInputOp
   | CertifyOp
   | ActivateOp

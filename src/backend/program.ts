@@ -51,6 +51,7 @@ export const opcodes: Record<Op['kind'], number> = {
   'held-inputs': 41,
   'held-outputs': 42,
   greedy: 43,
+  'guess-rows': 44,
 };
 
 /** Encodes ops into `[ops, wordsPerOp]` words. */
@@ -171,6 +172,8 @@ function operands(op: Op): number[] {
         op.outStride,
         at(op.bias),
       ];
+    case 'guess-rows':
+      return [at(op.set), ...rowIndex(op.index), at(op.held), ...matrix(op.matrix), at(op.guessed)];
     case 'greedy':
       return [op.rows, op.width, at(op.x), at(op.out)];
     case 'round-input':

@@ -193,6 +193,8 @@ function operandsOf(op: Op): Operands {
       return { out: op.out, inputs: [op.x], inPlace: false };
     case 'retain-rows':
       return { out: op.hits, inputs: [op.active], inPlace: false };
+    case 'guess-rows':
+      return { out: op.held, inputs: [op.set, op.index.span, op.matrix.span, op.guessed], inPlace: false };
     case 'held-inputs':
       return {
         out: op.out,

@@ -269,6 +269,7 @@ export class CudaBackend implements Backend {
       this.#readBacks.close();
       this.#driver.cuMemFreeHost(this.#status.hostAddress);
       this.#completion.close();
+      this.#launcher.close();
       this.#driver.cuStreamDestroy_v2(this.#computing);
       this.#driver.cuStreamDestroy_v2(this.#copying);
       this.#driver.cuCtxDestroy_v2(this.#context);

@@ -1,5 +1,6 @@
 import type { Span } from '../../memory/buffers.js';
 import type { ParameterStructure, ParameterValues } from './parameters.js';
+import type { QuantisedTuning } from './quantised-shape.js';
 import type { StreamTuning } from './stream-shape.js';
 
 /** One kernel launch as plain data: planned without a GPU, encoded and enqueued by the backend. */
@@ -16,6 +17,10 @@ export interface Launch {
    * that a kernel reads: then each launch of a chain ends after all those before it.
    */
   readonly overlapsPrevious: boolean;
+  /** Runs on a stream of its own behind the launches in front, beside those that follow. */
+  readonly beside: boolean;
+  /** Waits for all that runs so; does not overlap what is in front. */
+  readonly joins: boolean;
   readonly structure: ParameterStructure;
   readonly values: Readonly<Record<string, number>>;
   /** Index of the op in its submission, for errors. */
@@ -32,6 +37,8 @@ export interface LaunchFacts {
   readonly overlaps: boolean;
   /** Shapes of few-row products that a benchmark compares; chosen by size where absent. */
   readonly tuning?: StreamTuning;
+  /** As `tuning`, of quantised products. */
+  readonly quantised?: QuantisedTuning;
   /** Device address of the status word of op 0; op i has the i-th word of `statusWords`, counted round. */
   readonly statusAddress: number;
   /** Device memory for rounded activations (`nativeRoomBytes`); absent in portable numerics. */
@@ -41,7 +48,8 @@ export interface LaunchFacts {
 }
 
 /** What a measurement sets in place of what planning prefers. Every choice gives the same bits. */
-export interface PlanChoices extends Partial<Pick<LaunchFacts, 'overlaps' | 'variants' | 'tuning'>> {
+export interface PlanChoices
+  extends Partial<Pick<LaunchFacts, 'overlaps' | 'variants' | 'tuning' | 'quantised'>> {
   /** Shared memory's part of what it divides with the first-level cache, in per cent; -1 leaves it to the driver. */
   readonly sharedCarveout?: number;
 }
@@ -69,6 +77,7 @@ export function launch<Structure extends ParameterStructure>(
     sharedBytes?: number;
     cluster?: number;
     overlapsPrevious?: boolean;
+    beside?: boolean;
   },
   values: ParameterValues<Structure>,
 ): Launch {
@@ -80,6 +89,8 @@ export function launch<Structure extends ParameterStructure>(
     sharedBytes: shape.sharedBytes ?? 0,
     cluster: shape.cluster ?? 1,
     overlapsPrevious: shape.overlapsPrevious ?? false,
+    beside: shape.beside ?? false,
+    joins: false,
     structure,
     values,
     opIndex,

@@ -7,6 +7,26 @@ import { LaunchConfig } from './launch-config.js';
 import { encodeParameters } from './parameters.js';
 
 const parameterBytes = 512;
+const [nonBlocking, withoutTiming] = [1, 2];
+
+/** A second stream, with the events by which it parts from the first and comes back. */
+interface Side {
+  readonly stream: bigint;
+  readonly config: LaunchConfig;
+  readonly forked: bigint;
+  readonly ended: bigint;
+}
+
+function newSide(driver: DriverLibrary): Side {
+  const room = new BigUint64Array(1);
+  check(driver, 'cuStreamCreate', driver.cuStreamCreate(room, nonBlocking));
+  const stream = room[0]!;
+  const [forked, ended] = [0, 1].map(() => {
+    check(driver, 'cuEventCreate', driver.cuEventCreate(room, withoutTiming));
+    return room[0]!;
+  });
+  return { stream, config: new LaunchConfig(stream), forked: forked!, ended: ended! };
+}
 
 /** Enqueues launches on a stream, one foreign call each, without allocating. */
 export class Launcher {
@@ -14,6 +34,7 @@ export class Launcher {
   readonly #modules: KernelModules;
   readonly #stream: bigint;
   readonly #config: LaunchConfig;
+  #side: Side | null = null;
   // Buffers of their own, off the JavaScript heap: foreign structures hold their addresses.
   readonly #parameters = new DataView(new ArrayBuffer(parameterBytes));
   readonly #parameterList = new BigUint64Array(new ArrayBuffer(128));
@@ -27,12 +48,51 @@ export class Launcher {
   }
 
   run(launches: readonly Launch[]): void {
-    for (const one of launches) this.#launch(one);
+    let aside = false; // something runs beside the stream
+    for (const one of launches) {
+      if (aside && one.joins) {
+        this.#join();
+        aside = false;
+      }
+      if (one.beside) {
+        this.#launchBeside(one);
+        aside = true;
+      } else {
+        this.#launch(one, this.#config);
+      }
+    }
+    if (aside) this.#join();
   }
 
-  #launch(one: Launch): void {
+  /** Destroys what launches beside the stream needed. */
+  close(): void {
+    if (this.#side === null) return;
+    const { stream, forked, ended } = this.#side;
+    for (const event of [forked, ended]) this.#driver.cuEventDestroy_v2(event);
+    this.#driver.cuStreamDestroy_v2(stream);
+    this.#side = null;
+  }
+
+  #launchBeside(one: Launch): void {
+    const driver = this.#driver;
+    this.#side ??= newSide(driver);
+    const { stream, config, forked, ended } = this.#side;
+    check(driver, 'cuEventRecord', driver.cuEventRecord(forked, this.#stream));
+    check(driver, 'cuStreamWaitEvent', driver.cuStreamWaitEvent(stream, forked, 0));
+    this.#launch(one, config);
+    check(driver, 'cuEventRecord', driver.cuEventRecord(ended, stream));
+  }
+
+  #join(): void {
+    check(
+      this.#driver,
+      'cuStreamWaitEvent',
+      this.#driver.cuStreamWaitEvent(this.#stream, this.#side!.ended, 0),
+    );
+  }
+
+  #launch(one: Launch, config: LaunchConfig): void {
     const { kernel, grid, threads, sharedBytes, cluster, structure, values } = one;
-    const config = this.#config;
     config.begin(grid, threads, sharedBytes);
     if (one.overlapsPrevious) {
       config.attribute('CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION', 1);

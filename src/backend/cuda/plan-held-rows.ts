@@ -2,14 +2,17 @@ import { type StoredType, storedBytes } from '../../base/stored-type.js';
 import {
   blockInputs,
   type CompactOp,
+  type GuessRowsOp,
   type HeldInputsOp,
   type HeldOutputsOp,
+  type Op,
   type PlacedOp,
   type RetainRowsOp,
 } from '../ops.js';
 import { rowIndexLayout } from '../row-index.js';
 import type { Fused } from './fuse.js';
 import { at, type Launch, type LaunchFacts, launch, rowsVariant } from './launch.js';
+import { moveBlocks, moveThreads } from './move-runs.js';
 import { outputRowsShape } from './plan-linear.js';
 import { roundOf } from './plan-linear-rows.js';
 
@@ -81,6 +84,33 @@ export function planRetainRows(
       hits: at(hits),
     },
   );
+}
+
+/** Rows of a guess, by few small blocks of threads that leave the others room; one more makes the index. */
+export function planGuessRows(op: GuessRowsOp, opIndex: number): Launch {
+  const { set, index, held, matrix, guessed } = op;
+  return launch(
+    opIndex,
+    'guess_rows',
+    'GuessRowsParams',
+    { grid: [1 + Math.min(moveBlocks, index.places)], threads: moveThreads, beside: true },
+    {
+      set: at(set),
+      neurons: index.neurons,
+      places: index.places,
+      placeOf: at(index.span),
+      held: at(held),
+      matrix: at(matrix.span),
+      rowBytes: matrix.rowStride * storedBytes[matrix.type],
+      guessed: at(guessed),
+    },
+  );
+}
+
+/** Whether an op has to wait for a guess that may run beside the ops in front of it. */
+export function awaitsGuess(op: Op, { set, index }: GuessRowsOp): boolean {
+  if (op.kind === 'compact') return at(op.active) === at(set);
+  return 'index' in op && op.kind !== 'guess-rows' && at(op.index.span) === at(index.span);
 }
 
 /** Of kernels for so many rows; more threads have too few registers. */

@@ -1,4 +1,4 @@
-import type { Op, PlacedOp } from '../ops.js';
+import type { GuessRowsOp, Op, PlacedOp } from '../ops.js';
 import { fusableActivation, linearGroup, readsWholeSet } from './fuse.js';
 import { at, type Launch, type LaunchFacts } from './launch.js';
 import { planAttention } from './plan-attention.js';
@@ -12,7 +12,14 @@ import {
   roundsNorm,
 } from './plan-certify.js';
 import { normedCertificate, planNormedCertificate } from './plan-certify-normed.js';
-import { planHeldInputs, planHeldOutputs, planLookup, planRetainRows } from './plan-held-rows.js';
+import {
+  awaitsGuess,
+  planGuessRows,
+  planHeldInputs,
+  planHeldOutputs,
+  planLookup,
+  planRetainRows,
+} from './plan-held-rows.js';
 import { planLinear } from './plan-linear.js';
 import { planLinearRows } from './plan-linear-rows.js';
 import { nativeProduct, planNative } from './plan-native.js';
@@ -36,8 +43,19 @@ import { planActiveDirect, planActiveInputs, planActiveOutputs, planCompact } fr
  */
 export function planLaunches(ops: readonly PlacedOp[], facts: LaunchFacts): Launch[] {
   const launches: Launch[] = [];
+  let guesses: GuessRowsOp[] = []; // that run beside, as far as is known
   for (let index = 0; index < ops.length; ) {
-    index = planNext(ops, index, facts, launches);
+    const first = launches.length;
+    const next = planNext(ops, index, facts, launches);
+    const planned = ops.slice(index, next).map(({ op }) => op);
+    const joins = planned.some((op) => guesses.some((guess) => awaitsGuess(op, guess)));
+    const behind = launches[first];
+    if (joins && behind !== undefined) {
+      launches[first] = { ...behind, joins: true, overlapsPrevious: false };
+      guesses = [];
+    }
+    guesses.push(...planned.filter((op) => op.kind === 'guess-rows'));
+    index = next;
   }
   if (facts.overlaps) return launches;
   return launches.map((one) => (one.overlapsPrevious ? { ...one, overlapsPrevious: false } : one));
@@ -160,6 +178,8 @@ function planOne(
       return planActiveOutputs(op, index, facts);
     case 'retain-rows':
       return [planRetainRows(null, op, index)];
+    case 'guess-rows':
+      return [planGuessRows(op, index)];
     case 'held-inputs':
       return planHeldInputs(op, index, facts);
     case 'held-outputs':

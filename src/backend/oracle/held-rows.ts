@@ -1,5 +1,5 @@
 import { storedBytes } from '../../base/stored-type.js';
-import type { HeldInputsOp, HeldOutputsOp, RetainRowsOp } from '../ops.js';
+import type { GuessRowsOp, HeldInputsOp, HeldOutputsOp, RetainRowsOp } from '../ops.js';
 import { freshPlace, rowIndexLayout } from '../row-index.js';
 import { blockDot } from './block-sum.js';
 import { addBiasAndResidual, clear, sumInputs, type Target } from './linear.js';
@@ -42,6 +42,19 @@ function replace(
   words.set([...idle.slice(entering.length), ...used], layout.order);
   words.set(used, layout.used);
   words.set(missing.slice(0, places), layout.missing);
+}
+
+export function guessRows(memory: OracleMemory, { set, index, held, matrix, guessed }: GuessRowsOp): void {
+  const words = unsigned(memory.integers(index.span));
+  const neurons = neuronsOf(memory, set).slice(0, index.places);
+  const rowBytes = matrix.rowStride * storedBytes[matrix.type];
+  const [from, to] = [memory.bytes(matrix.span), memory.bytes(held)];
+  words.fill(0, 0, index.neurons);
+  neurons.forEach((neuron, place) => {
+    words[neuron] = place + 1;
+    to.set(from.subarray(neuron * rowBytes, (neuron + 1) * rowBytes), place * rowBytes);
+  });
+  memory.integers(guessed)[0] = neurons.length;
 }
 
 export function heldInputs(memory: OracleMemory, op: HeldInputsOp): void {

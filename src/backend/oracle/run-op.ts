@@ -2,7 +2,7 @@ import type { PlacedOp } from '../ops.js';
 import { attention, storeKv } from './attention.js';
 import { certify } from './certify.js';
 import { activate, add, gatedProduct } from './elementwise.js';
-import { heldInputs, heldOutputs, retainRows } from './held-rows.js';
+import { guessRows, heldInputs, heldOutputs, retainRows } from './held-rows.js';
 import { activeInputs, activeOutputs, linear } from './linear.js';
 import { norm } from './norm.js';
 import type { OracleMemory } from './oracle-memory.js';
@@ -33,6 +33,9 @@ export function runOp(memory: OracleMemory, { op, label }: PlacedOp): void {
       break;
     case 'retain-rows':
       retainRows(memory, op);
+      break;
+    case 'guess-rows':
+      guessRows(memory, op);
       break;
     case 'held-inputs':
       heldInputs(memory, op);

@@ -19,6 +19,7 @@ interface HeldShape {
 export function heldGroups(): CaseGroup[] {
   return [
     { name: 'retain-rows', cases: lookups().map(lookupCase) },
+    ...storedTypes.map((type) => ({ name: `guess-rows, ${type}`, cases: shapes(type).map(guessCase) })),
     ...storedTypes.flatMap((type) => [
       { name: `held-inputs, ${type}`, cases: shapes(type).map((shape) => productCase(shape, 'held-inputs')) },
       {
@@ -87,6 +88,41 @@ function lookupCase(shape: Omit<HeldShape, 'type' | 'rows' | 'other'>): Contract
         const active = bench.active(`active ${turn}`, neurons, chosen(bench.random, neurons, activeShare));
         const hits = bench.integers(`hits ${turn}`, [-1]);
         ops.push({ kind: 'retain-rows', active, index, hits });
+      }
+      return ops;
+    },
+  };
+}
+
+/** Guesses from a set, other ops beside them, then what the guess is for; a second pass guesses from the set of the first. */
+function guessCase(shape: HeldShape): ContractCase {
+  const { type, rows, neurons, other, places, activeShare } = shape;
+  return {
+    name: `${rows} rows, ${neurons} neurons, ${other} other, ${places} places, ${activeShare} active`,
+    build: (bench) => {
+      const { random } = bench;
+      const rowStride = other + random.pick([0, 1, 5, (8 - (other % 8)) % 8]);
+      const index = indexFor(bench, { neurons, places, replaces: false });
+      const stored = (label: string, count: number) => {
+        const bytes = random.weights(type, count * rowStride, 'plain');
+        const aligned = random.chance(0.5);
+        return aligned ? bench.storedAligned(label, type, bytes) : bench.stored(label, type, bytes);
+      };
+      const matrix = { span: stored('matrix', neurons), type, layout: 'input-major', rowStride } as const;
+      const held = stored('held', places);
+      const set = bench.active('set', neurons, chosen(random, neurons, activeShare));
+      const sums = bench.floats('sums', random.floats(64, 'plain'));
+      const ops: Op[] = [];
+      for (let turn = 0; turn < 2; turn += 1) {
+        const x = bench.floats(`x ${turn}`, activations(random, shape));
+        const guessed = bench.integers(`guessed ${turn}`, [-1]);
+        ops.push({ kind: 'guess-rows', set, index, held, matrix, guessed });
+        ops.push({ kind: 'add', count: 64, a: sums, b: sums, out: sums });
+        ops.push({ kind: 'compact', rows, width: neurons, x, active: set });
+        ops.push({ kind: 'retain-rows', active: set, index, hits: bench.integers(`hits ${turn}`, [-1]) });
+        const out = bench.room(`out ${turn}`, rows * other);
+        const product = { rows, x, active: set, index, held, outputs: other, matrix, out } as const;
+        ops.push({ kind: 'held-inputs', ...product, bias: null, residual: null });
       }
       return ops;
     },

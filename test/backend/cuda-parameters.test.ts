@@ -54,6 +54,18 @@ describe('parameters of CUDA kernels', () => {
     expect(view.getBigInt64(24, true)).toBe(2n ** 46n);
   });
 
+  it('writes every safe integer as its 64-bit form, and nothing else', () => {
+    const view = new DataView(new ArrayBuffer(64));
+    const encode = (x: number) =>
+      encodeParameters('ActivateParams', { count: 0, activation: 0, threshold: 0, x }, view);
+    const edges = [0, 1, -1, 2 ** 31, -(2 ** 31), 2 ** 32 - 1, 2 ** 32, -(2 ** 32), -(2 ** 32) - 1];
+    for (const x of [...edges, Number.MAX_SAFE_INTEGER, Number.MIN_SAFE_INTEGER]) {
+      encode(x);
+      expect(view.getBigInt64(24, true)).toBe(BigInt(x));
+    }
+    for (const x of [0.5, Number.NaN, Infinity, 2 ** 53]) expect(() => encode(x)).toThrow(RangeError);
+  });
+
   it('every planned kernel exists in the unit that it is looked for in', () => {
     const defined = new Map<string, string>();
     for (const { name: unit, source, options } of readKernelUnits()) {

@@ -22,7 +22,7 @@ import { DeviceMemory } from './device-memory.js';
 import { contextOverheads, SampledWatch } from './device-watch.js';
 import { check, type DriverLibrary, describe, isFatal } from './driver.js';
 import { FileTransfers, readTurned } from './file-transfers.js';
-import { GraphCache } from './graph-cache.js';
+import { fewestGraphOps, GraphCache } from './graph-cache.js';
 import { HostMirrors } from './host-mirrors.js';
 import type { KernelModules } from './kernels.js';
 import { type LaunchFacts, largestRowsVariant, type PlanChoices, statusWords } from './launch.js';
@@ -207,7 +207,7 @@ export class CudaBackend implements Backend {
     const running = { ops };
     this.#running.add(running);
     try {
-      if (this.#graphs === null) this.#launcher.run(plan());
+      if (this.#graphs === null || ops.length < fewestGraphOps) this.#launcher.run(plan());
       else this.#graphs.run(() => encodePlaced(ops), plan, Object.isFrozen(ops) ? ops : null);
     } catch (error) {
       const code = error instanceof ExecutionError ? error.data.cudaCode : null;

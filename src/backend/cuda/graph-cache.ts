@@ -15,6 +15,8 @@ interface Entry {
 const mostGraphs = 16;
 /** Below this many kernels a graph saves less than finding it costs. */
 const fewestLaunches = 8;
+/** Fewer ops than these do not come to so many kernels: pieces of streamed matrices come alone, and are not looked for. */
+export const fewestGraphOps = 4;
 
 /**
  * Replays submissions that come again word for word, as those of decode passes do: ids and positions lie in buffers.

@@ -105,3 +105,6 @@ function choiceOf(outputs: readonly number[], multiprocessors: number): (typeof 
   });
   return choices[busiest.indexOf(Math.min(...busiest))]!;
 }
+
+/** What a benchmark compares; choices that it leaves out are the preference's. */
+export type QuantisedTuning = { readonly splits?: 1 | 2 | 4 };

@@ -4,7 +4,7 @@ import { guessTableBytes } from './guess-table.js';
 import { hotIndexBytes } from './hot-rows.js';
 import { largestPieceBytes } from './pieces.js';
 import type { RowArena, StagingPlan, TablePath } from './placement.js';
-import { type AcquisitionPolicy, directPaths, rowPathOf } from './policy.js';
+import { type AcquisitionPolicy, directPaths, type RowPath, rowPathOf } from './policy.js';
 import { type HotRanking, lruShares, type Retention } from './retain-rows.js';
 import { keptIndexBytes, planArenas, rowComponents } from './row-arenas.js';
 import { type Survey, type SurveyedMatrix, tableBytes, tableRowBytes } from './survey.js';
@@ -65,7 +65,9 @@ export function arrange(request: ArrangeRequest, choice: Choice, budgetBytes: nu
   let current = leastArrangement(request, choice);
   const resident = new Set(current.resident);
   // Rows that ops read straight from the host have no slots to be kept in: spare bytes hold whole matrices instead.
-  const holdsRows = request.keepRows && readsRowsDirectly(request) && request.retention === null;
+  const path = rowPathOf(request.policy);
+  const holdsRows =
+    request.keepRows && readsRowsDirectly(request) && request.retention === null && path !== 'forecast';
   const optional = survey.matrices.filter(
     (matrix) =>
       !resident.has(matrix) &&
@@ -101,9 +103,9 @@ function turnOf(layer: number | null): number {
 }
 
 /** Whether passes of few rows leave packet rows where they are, and read them from there. */
-export function readsRowsDirectly({ policy, hostTier }: ArrangeRequest): boolean {
+export function readsRowsDirectly({ policy, hostTier, guesses }: ArrangeRequest): boolean {
   const path = rowPathOf(policy);
-  return hostTier && path !== null && directPaths.has(path);
+  return hostTier && path !== null && directPaths.has(path) && guesses !== true;
 }
 
 /** Room for the rounded input of any matrix with a low-bit copy. */
@@ -116,11 +118,16 @@ export function roundedInputBytes(matrices: readonly SurveyedMatrix[], maxRows: 
 }
 
 /**
- * Bytes of an active set, its count and its number, for each matrix whose rows are read directly; and of the count of
- * those that have places, where rows are retained.
+ * Bytes of an active set, its count and its number, for each matrix whose rows are read directly; of the count of those that
+ * have places, where rows are retained or guessed; and of how many were guessed.
  */
-export function directSetBytes(neurons: number, retained: boolean): number {
-  return 4 * (1 + neurons) + (retained ? 12 : 8);
+export function directSetBytes(neurons: number, path: RowPath | null): number {
+  return 4 * (1 + neurons) + (path === 'forecast' ? 16 : path === 'retained' ? 12 : 8);
+}
+
+/** Bytes of an index of guessed rows for each room. */
+export function guessIndexBytes(neurons: number, arenas: readonly RowArena[]): number {
+  return arenas.reduce((sum, { guessRooms }) => sum + guessRooms, 0) * 4 * neurons;
 }
 
 /** The places of an LRU are not for the budget to choose. */
@@ -233,7 +240,7 @@ function build(
     add(
       'active sets of rows on the host',
       'indices',
-      fed.length * directSetBytes(activeNeurons, path === 'retained'),
+      fed.length * directSetBytes(activeNeurons, path) + guessIndexBytes(activeNeurons, arenas),
     );
   }
   add('row slots', 'indices', fed.length === 0 || path === 'staged' ? 0 : 4 * activeNeurons);

@@ -27,13 +27,13 @@ export interface MovePurpose {
  * not used count like all others.
  */
 export class WeightMover {
-  readonly #backend: Backend;
+  readonly backend: Backend;
   readonly #file: TransferFile;
   readonly #ledger: Ledger;
   #readNs = 0n;
 
   constructor(backend: Backend, file: TransferFile, ledger: Ledger) {
-    this.#backend = backend;
+    this.backend = backend;
     this.#file = file;
     this.#ledger = ledger;
   }
@@ -64,7 +64,7 @@ export class WeightMover {
     let bytes = 0;
     for (const { target } of regions) bytes += target.byteLength;
     const transfers: Transfer[] = regions.map((region) => ({ file: this.#file, ...region }));
-    const report = await this.#backend.transfer(transfers);
+    const report = await this.backend.transfer(transfers);
     this.#readNs += report.elapsedNs;
     if (report.requestedBytes !== bytes) {
       throw new ExecutionError(

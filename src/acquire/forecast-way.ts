@@ -1,3 +1,4 @@
+import { type Span, subspan } from '../memory/buffers.js';
 import type { MoveCause } from '../memory/causes.js';
 import type { GuessProjection, GuessTable } from './guess-table.js';
 import { planRounds, type Round, type RoundPlan, runsOf } from './rounds.js';
@@ -40,7 +41,8 @@ interface Guess {
 
 /**
  * Guesses that the active set of a token is that of the pass before, as far as the room goes, lowest neurons first; or, with a
- * residual guesser, the likeliest neurons by the layer's input. Only decode passes guess. What the guess has not is read on demand, what it has too much was read for nothing.
+ * residual guesser, the likeliest neurons by the layer's input. `onDevice`: what a device guesses by in passes that the host has no
+ * part in. Only decode passes guess. What the guess has not is read on demand, what it has too much was read for nothing.
  */
 export class ForecastWay implements RowWay {
   readonly heldRows = 0;
@@ -52,6 +54,7 @@ export class ForecastWay implements RowWay {
   readonly #before: Uint32Array; // what is guessed next, cut to the room
   #beforeCount = 0;
   readonly #residual: ResidualGuesser | null;
+  readonly #onDevice: Span | null;
   #guess: Guess | null = null;
 
   constructor(
@@ -61,7 +64,9 @@ export class ForecastWay implements RowWay {
     room: GuessRoom,
     timing: ForecastTiming,
     residual: ResidualGuesser | null = null,
+    onDevice: Span | null = null,
   ) {
+    this.#onDevice = onDevice;
     this.#residual = residual;
     this.#reader = reader;
     this.#place = place;
@@ -103,6 +108,7 @@ export class ForecastWay implements RowWay {
       this.#beforeCount = Math.min(active.length, this.#room.rows);
       this.#before.set(active.subarray(0, this.#beforeCount));
     } else this.#beforeCount = 0;
+    if (this.#onDevice !== null) this.#tellDevice(this.#onDevice);
     return { ...plan, keptHits: 0 };
   }
 
@@ -117,6 +123,13 @@ export class ForecastWay implements RowWay {
     await guess.landing.catch(() => {}); // the pass has failed for this or for another reason
     this.#charge('forecast-wasted', guess.neurons.length);
     this.#place.counters.guessedWasted += guess.neurons.length;
+  }
+
+  /** Passes of few rows guess there. The set has come to the host, so no op reads what it guessed by before. */
+  #tellDevice(set: Span): void {
+    const words = Uint32Array.of(this.#beforeCount, ...this.#before.subarray(0, this.#beforeCount));
+    const { backend } = this.#reader.mover;
+    backend.write(subspan(set, 0, words.byteLength), new Uint8Array(words.buffer));
   }
 
   #foresee({ projection, table, rows }: ResidualGuesser, input: LayerInput): void {

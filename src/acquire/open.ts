@@ -310,6 +310,7 @@ class Opening {
       arenas: openArenas(placement, (label, parts) => this.#allocateParts(label, parts)),
       retention,
       onDevice: this.#onDevice(direct?.hits ?? null),
+      direct,
       profile: profile ?? null,
       forecast,
       guesser: placement.guesser ?? null,

@@ -136,7 +136,10 @@ export class PlacedSource implements OpenedWeightSource {
   async linear(pass: Pass, request: LinearRequest): Promise<void> {
     const matrix = this.#matrix(request.id);
     const { layer, inputs } = matrix.description;
-    await this.#parts.feed?.enterLayer(pass, layer, request, inputs);
+    this.#parts.direct?.enterLayer(pass, layer, request.rows, this.#kind);
+    await this.#parts.feed?.enterLayer(pass, layer, request, inputs, (fed) =>
+      this.#readsDirectly(fed, request),
+    );
     if (matrix.certificate === undefined || this.#kind === 'prefill') {
       await this.#dense(pass, matrix, request);
       return;

@@ -48,8 +48,16 @@ export interface AcquisitionPolicy {
   readonly quantised?: QuantisedType;
 }
 
-/** Paths whose rows ops of few tokens read from the host themselves, where there is a host tier. */
-export const directPaths: ReadonlySet<string> = new Set<RowPath>(['packets', 'certified', 'retained']);
+/**
+ * Paths whose rows ops of few tokens read from the host themselves, where there is a host tier; guessed ones where the host has
+ * no part in the guess.
+ */
+export const directPaths: ReadonlySet<string> = new Set<RowPath>([
+  'packets',
+  'certified',
+  'retained',
+  'forecast',
+]);
 
 /** The row path of a policy, or null where neuron rows come whole in every pass. */
 export function rowPathOf({ rows }: AcquisitionPolicy): RowPath | null {

@@ -4,6 +4,7 @@ import { DefectError } from '../base/errors.js';
 import { type Span, subspan } from '../memory/buffers.js';
 import type { Ledger } from '../memory/ledger.js';
 import { type BoundMatrix, matrixOperand } from './bound-matrix.js';
+import type { GuessedRows } from './guessed-rows.js';
 import type { HeldRows } from './held-rows.js';
 import type { Round } from './rounds.js';
 import type { RowPlace, RowReader } from './row-reader.js';
@@ -15,6 +16,8 @@ export interface FedMatrix extends BoundMatrix, RowPlace {
   readonly way: RowWay;
   /** Set where rows stay on a device that looks them up by itself. */
   readonly held?: HeldRows;
+  /** Set where a device guesses rows by itself. */
+  readonly guess?: GuessedRows;
 }
 
 /** What a feed works with; all of it was allocated at opening. */
@@ -54,11 +57,19 @@ export class RowFeed {
     this.#layer = null;
   }
 
-  /** Tells a layer's matrices, once a pass, that it comes to them. */
-  async enterLayer(pass: Pass, layer: number | null, request: LinearRequest, width: number): Promise<void> {
+  /** Tells a layer's matrices, once a pass, that it comes to them; those that are `elsewhere` are served by others. */
+  async enterLayer(
+    pass: Pass,
+    layer: number | null,
+    request: LinearRequest,
+    width: number,
+    elsewhere: (matrix: FedMatrix) => boolean = () => false,
+  ): Promise<void> {
     if (layer === this.#layer) return;
     this.#layer = layer;
-    const ways = this.#parts.matrices.filter((matrix) => matrix.description.layer === layer);
+    const ways = this.#parts.matrices.filter(
+      (matrix) => matrix.description.layer === layer && !elsewhere(matrix),
+    );
     const reads = ways.some(({ way }) => way.readsInput?.(this.#kind) === true);
     const input = reads ? await this.#readInput(pass, request, width) : null;
     for (const { way } of ways) way.enterLayer(this.#kind, input);

@@ -4,13 +4,15 @@ import type { MatrixDescription } from '../checkpoint/model-description.js';
 import { type Span, subspan } from '../memory/buffers.js';
 import { type ActivationProfile, byUse, profileDigest } from './activation-profile.js';
 import type { BoundMatrix } from './bound-matrix.js';
-import { type ForecastTiming, ForecastWay, type ResidualGuesser } from './forecast-way.js';
+import { type ForecastTiming, ForecastWay, type GuessRoom, type ResidualGuesser } from './forecast-way.js';
 import { GuessProjection, GuessTable } from './guess-table.js';
+import { type GuessedRows, guessedRows } from './guessed-rows.js';
 import { HeldRows, HeldWay } from './held-rows.js';
 import { HotRows, hotIndexBytes } from './hot-rows.js';
 import { KeptRows } from './kept-rows.js';
 import type { Load } from './load-weights.js';
 import { LruRows, lruIndexBytes } from './lru-rows.js';
+import type { DirectSpans } from './open-direct.js';
 import { ExtentWay, PacketWay } from './packet-way.js';
 import type { PlacedMatrix, PlannedRetention, RowArena } from './placement.js';
 import { rowPaths } from './policy.js';
@@ -43,6 +45,8 @@ export interface WayBuilderParts {
   readonly arenas: readonly OpenedArena[];
   readonly retention: PlannedRetention | null;
   readonly onDevice: OnDevice | null;
+  /** Set where ops read rows from the host; their matrices are numbered as they are bound. */
+  readonly direct: DirectSpans | null;
   readonly profile: ActivationProfile | null;
   readonly forecast: ForecastTiming | null;
   /** Digest of the profile whose tables guess; null: the pass before does. */
@@ -60,6 +64,12 @@ interface KeptStore {
   readonly hot: Uint32Array | null;
 }
 
+/** Where guessed rows of a matrix lie; `rows` is null where the host guesses alone. */
+interface Guessing {
+  readonly room: GuessRoom;
+  readonly rows: GuessedRows | null;
+}
+
 /** Gives each matrix whose rows are moved alone its part of an arena and its way. */
 export class WayBuilder {
   readonly loads: Load[] = [];
@@ -67,6 +77,7 @@ export class WayBuilder {
   #projection: GuessProjection | null = null;
   readonly #nextKept: number[];
   #nextWord = 0; // byte offset in the index on the device
+  #nextPlace = 0;
   readonly #guessesOf = new Map<string, number>(); // rooms taken, by arena and layer
 
   constructor(parts: WayBuilderParts) {
@@ -79,11 +90,24 @@ export class WayBuilder {
     const place = { ...bound, rowBytes: plan.rowBytes, arena: span, counters };
     const store = this.#store(bound, place);
     const held = this.#held(bound, place, store);
-    const way = this.#way(bound, place, store, held);
-    return { ...place, way, ...(held === null ? {} : { held }) };
+    const guess = this.#guess(bound, place);
+    this.#nextPlace += 1;
+    const way = this.#way(bound, place, store, held, guess);
+    return {
+      ...place,
+      way,
+      ...(held === null ? {} : { held }),
+      ...(guess?.rows == null ? {} : { guess: guess.rows }),
+    };
   }
 
-  #way(bound: BoundMatrix, place: RowPlace, store: KeptStore | null, held: HeldRows | null): RowWay {
+  #way(
+    bound: BoundMatrix,
+    place: RowPlace,
+    store: KeptStore | null,
+    held: HeldRows | null,
+    guess: Guessing | null,
+  ): RowWay {
     const { backend, reader, arenas, forecast, onDevice } = this.#parts;
     const { plan, packet } = arenas[bound.placed.arena!]!;
     const { packetRows } = plan;
@@ -106,8 +130,9 @@ export class WayBuilder {
       case 'staged':
         return new StagedWay(backend, reader, place, packet!);
       case 'forecast': {
-        const room = { firstSlot: this.#guessSlot(bound, plan), rows: plan.guessRows };
-        return new ForecastWay(reader, place, packetRows, room, forecast!, this.#residual(bound));
+        const { room, rows } = guess!;
+        const residual = this.#residual(bound);
+        return new ForecastWay(reader, place, packetRows, room, forecast!, residual, rows?.set ?? null);
       }
       case undefined:
         throw new DefectError(`Cannot feed "${bound.description.id}": its rows are not moved alone`);
@@ -175,8 +200,29 @@ export class WayBuilder {
       : HeldRows.fixed(backend, words, neurons, store.hot, span);
   }
 
+  /** Null where rows are not guessed. */
+  #guess(bound: BoundMatrix, { arena, rowBytes }: RowPlace): Guessing | null {
+    const { arenas, forecast, direct } = this.#parts;
+    const { plan } = arenas[bound.placed.arena!]!;
+    if (forecast === null) return null;
+    const own = this.#guessRoom(bound, plan);
+    const firstSlot = plan.packetRows + plan.keptRows + own * plan.guessRows;
+    const room = { firstSlot, rows: plan.guessRows };
+    if (direct === null) return { room, rows: null };
+    const before = arenas.slice(0, bound.placed.arena!).reduce((sum, one) => sum + one.plan.guessRooms, 0);
+    const rows = guessedRows(direct, {
+      timing: forecast,
+      place: this.#nextPlace,
+      neurons: neuronsOf(bound.description),
+      room: before + own,
+      places: plan.guessRows,
+      span: subspan(arena, firstSlot * rowBytes, plan.guessRows * rowBytes),
+    });
+    return { room, rows };
+  }
+
   /** Adjacent layers take turns with two sets of rooms: ops of one may still read while the next one guesses. */
-  #guessSlot({ description, placed }: BoundMatrix, plan: RowArena): number {
+  #guessRoom({ description, placed }: BoundMatrix, plan: RowArena): number {
     const { layer } = description;
     const key = `${placed.arena} ${layer}`;
     const within = this.#guessesOf.get(key) ?? 0;
@@ -184,8 +230,7 @@ export class WayBuilder {
     const ofArena = this.#parts.fed.filter(({ arena }) => arena === placed.arena);
     const layers = [...new Set(ofArena.map((matrix) => matrix.layer))];
     const sets = Math.min(2, layers.length);
-    const room = (layers.indexOf(layer) % sets) * (plan.guessRooms / sets) + within;
-    return plan.packetRows + plan.keptRows + room * plan.guessRows;
+    return (layers.indexOf(layer) % sets) * (plan.guessRooms / sets) + within;
   }
 }
 

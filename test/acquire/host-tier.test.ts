@@ -152,6 +152,75 @@ describe.each([
     });
   });
 
+  it.each(['early', 'late'] as const)(
+    'guesses, %s: on the device, with the bytes and counts of guesses by the host',
+    async (forecast) => {
+      const { outputs: expected } = await run('resident', Infinity, false);
+      const runs = [];
+      for (const hostTier of [false, true]) {
+        const placement = plan(prepared, 'forecast', maxRows, { hostTier, forecast });
+        const one = hostTier ? backend : await openOracle();
+        const session = await openSession(one, prepared, placement);
+        const drive = session.drive();
+        const { transfer, submit } = one;
+        const labels: string[] = [];
+        let transfers = 0;
+        one.transfer = (list) => {
+          transfers += 1;
+          return transfer.call(one, list);
+        };
+        one.submit = (ops) => {
+          labels.push(...ops.map(({ label }) => label));
+          return submit.call(one, ops);
+        };
+        const outputs: Uint8Array[] = [];
+        const moves: number[] = [];
+        for (const { kind, ids, wantsHead } of longScript) {
+          const before = transfers;
+          labels.length = 0;
+          outputs.push(await drive.pass(kind, ids, wantsHead));
+          moves.push(transfers - before);
+          const guesses = labels.filter((label) => label.endsWith('.guess'));
+          expect(guesses).toHaveLength(
+            hostTier && kind === 'decode'
+              ? placement.matrices.filter(({ arena }) => arena !== null).length
+              : 0,
+          );
+          for (const guess of guesses) {
+            const [at, use] = [guess, guess.replace('.guess', '.active')].map((label) =>
+              labels.indexOf(label),
+            );
+            if (forecast === 'late') expect(use).toBe(at! + 1);
+            else expect(at).toBeLessThan(labels.indexOf(guess.replace(/[^.]+\.guess/, 'key')));
+          }
+        }
+        Object.assign(one, { transfer, submit });
+        expected.forEach((bytes, index) => {
+          expect(Buffer.compare(bytes, outputs[index]!), `pass ${index}`).toBe(0);
+        });
+        const totals = session.ledger.totals();
+        expect(totals.totalHeldPeak).toBe(placement.totalBytes);
+        longScript.forEach(({ kind }, pass) => {
+          if (kind === 'decode' && hostTier)
+            expect(moves[pass]).toBe(placement.tables[0]!.path === 'rows' ? 1 : 0);
+        });
+        runs.push({ outputs, totals, layers: session.source.stats().layers });
+        drive.close();
+        await session.source.close();
+        if (!hostTier) await one.close();
+      }
+      const [host, device] = runs as [(typeof runs)[number], (typeof runs)[number]];
+      for (const cause of ['forecast-used', 'forecast-wasted', 'packet-rows'] as const) {
+        expect(device.totals.moved[cause], cause).toBe(host.totals.moved[cause]);
+        expect(device.totals.movedRows[cause]).toBeGreaterThan(0);
+      }
+      expect(device.layers).toEqual(host.layers);
+      device.outputs.forEach((bytes, index) => {
+        expect(Buffer.compare(bytes, host.outputs[index]!), `pass ${index}`).toBe(0);
+      });
+    },
+  );
+
   it('a pass that fails between lookup and landing leaves no row that is not there', async () => {
     const retain = { kind: 'lru', rowsPerMatrix: 8 } as const;
     const placement = plan(prepared, 'retention', maxRows, { hostTier: true, retain });

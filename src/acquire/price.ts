@@ -1,20 +1,38 @@
 import type { QuantisedType } from '../base/quantised-type.js';
-import type { PlacedMatrix, Placement } from './placement.js';
-import { directPaths, isRowPath } from './policy.js';
+import type { Placement } from './placement.js';
+import { TokenWalk } from './price-walk.js';
 
 /** What a machine was measured to do; see `measureRates`. Bytes are per second. */
 export interface MachineRates {
-  /** Weights in long pieces, and rows of active neurons, over the link. */
+  /** Weights in long pieces over the link. */
   readonly denseBytesPerSecond: number;
+  /** Rows of active neurons that the host brings, and what beginning to takes. */
   readonly rowBytesPerSecond: number;
-  /** Weights that a product of one row reads from where it computes, in matrices of the model's sizes. */
+  readonly rowStartSeconds: number;
+  /** Blocks of 128 rows, several in one call. */
+  readonly extentBytesPerSecond: number;
+  /** Rows that ops read from the host themselves, with what a set of them takes; absent where none do. */
+  readonly directRows?: { readonly seconds: number; readonly bytesPerSecond: number };
+  /** Weights that a product of one row reads whole from where it computes, in matrices of the model's sizes. */
   readonly computeBytesPerSecond: number;
   /** Low-bit copies, as certificates read them for one row. */
   readonly certifyBytesPerSecond: number;
   /** Quantised weights in a product of one row; absent where nothing asked for them. */
   readonly quantisedBytesPerSecond?: Readonly<Record<QuantisedType, number>>;
-  /** An op on a few thousand numbers, among others of a submission. */
-  readonly smallOpSeconds: number;
+  /** A layer beside its products: norms, stores, attention, activation. */
+  readonly layerSeconds: number;
+  /** A token beside its layers and the head's product. */
+  readonly outsideSeconds: number;
+  /** Finding an active set and starting the product over it; and rows of it that lie where the product computes. */
+  readonly setSeconds: number;
+  readonly activeBytesPerSecond: number;
+  /** Host work: on an op that is in no submission recorded before, and on a piece that is streamed. */
+  readonly opSeconds: number;
+  readonly pieceSeconds: number;
+  /** Between two pieces on the link. */
+  readonly pieceGapSeconds: number;
+  /** From the end of a transfer, or of a submission, until the host goes on behind it. */
+  readonly wakeSeconds: number;
   /** Share of the shorter of moving and computing that hides behind the other where both run at once, 0 to 1. */
   readonly overlapShare: number;
   /** Until the host has what it submitted: each active set that comes to the host costs this twice. */
@@ -30,71 +48,39 @@ export interface TokenPrice {
   readonly rowsMs: number;
   /** What overlap hides, already taken from the total. */
   readonly hiddenMs: number;
+  /** Submitting, waiting for what was submitted, and links that wait for the host. */
   readonly hostMs: number;
   readonly totalMs: number;
 }
 
-/** Ops of a layer beside its products, each a walk over a few thousand numbers: norms, stores, attention, activation. */
-const smallOpsPerLayer = 9;
-/** A set of active rows is found, and its slots are written, before a product uses it. */
-const smallOpsPerActiveSet = 2;
+/** Passes until reading ahead repeats itself. */
+const settling = 3;
 
 /**
- * Expected time of a decode token under a placement, at short contexts: what attention reads of the cache is left out.
- * Streamed pieces are read beside the computation; rows of active neurons are waited for, unless ops read them themselves.
+ * Expected time of a decode token under a placement: walks through a pass as a weight source does, with a clock each for
+ * the host, for what computes and for the link. Streamed pieces are read ahead as far as there are slots, into the next
+ * pass, too; rows of active neurons are waited for, unless ops read them themselves.
  */
 export function priceToken(placement: Placement, rates: MachineRates, hostTier: boolean): TokenPrice {
-  const { moved, matrices, forecast, policy } = placement;
-  const layers = new Set(matrices.map(({ layer }) => layer)).size;
-  const sets = matrices.filter(
-    ({ paths }) => paths.decode === 'resident-sparse' || isRowPath(paths.decode),
-  ).length;
-  const compute =
-    matrices.reduce((sum, matrix) => sum + readSeconds(matrix, moved.activeShare, rates), 0) +
-    (layers * smallOpsPerLayer + sets * smallOpsPerActiveSet) * rates.smallOpSeconds;
-  const extents = policy === 'extents' ? moved.expectedPacketBytes : 0;
-  const dense = (moved.denseDecodeBytes + extents) / rates.denseBytesPerSecond;
-  const rows = (moved.expectedPacketBytes - extents + moved.embeddingBytes) / rates.rowBytesPerSecond;
-  // Sets that ops read themselves from host memory stay on the device.
-  const toHost = matrices.filter(
-    ({ arena, paths }) => arena !== null && !(hostTier && directPaths.has(paths.decode)),
-  ).length;
-  const host = (1 + 2 * toHost) * rates.roundTripSeconds + rates.logitsSeconds;
-  const beside = moved.denseDecodeBytes / rates.denseBytesPerSecond + (forecast === 'early' ? rows / 2 : 0);
-  const hidden = rates.overlapShare * Math.min(beside, compute);
-  const total = compute + dense + rows + host - hidden;
+  const walk = new TokenWalk(placement, rates, hostTier);
+  let [before, now] = [0, 0];
+  for (let pass = 0; pass < settling; pass += 1) {
+    before = now;
+    now = walk.pass();
+  }
+  const { compute, dense, rows, host } = walk.spent;
+  const serial = compute + dense + rows + host;
+  // What a walk of perfect overlap saves is saved as far as both can run at once; waits in it are nobody's work.
+  const saved = serial - (now - before);
+  const hidden = Math.max(0, saved) * rates.overlapShare;
+  const waited = Math.max(0, -saved);
   const ms = (seconds: number) => seconds * 1000;
   return {
     computeMs: ms(compute),
     denseMs: ms(dense),
     rowsMs: ms(rows),
     hiddenMs: ms(hidden),
-    hostMs: ms(host),
-    totalMs: ms(total),
+    hostMs: ms(host + waited),
+    totalMs: ms(serial + waited - hidden),
   };
 }
-
-/** What a decode token computes with the bytes of a matrix. */
-function readSeconds(
-  { paths, bytes, certificate }: PlacedMatrix,
-  activeShare: number,
-  rates: MachineRates,
-): number {
-  const { computeBytesPerSecond, certifyBytesPerSecond, quantisedBytesPerSecond } = rates;
-  const certified = certificate === undefined ? 0 : certificate.bytes / certifyBytesPerSecond;
-  switch (paths.decode) {
-    case 'resident':
-    case 'streamed':
-      return certified + bytes / computeBytesPerSecond;
-    case 'q8':
-    case 'q4': {
-      const measured = quantisedBytesPerSecond?.[paths.decode];
-      return bytes / (measured ?? computeBytesPerSecond / quantisedCost[paths.decode]);
-    }
-    default:
-      return certified + (bytes * activeShare) / computeBytesPerSecond;
-  }
-}
-
-/** Where it was not measured: time of a byte of codes against a byte of weights; unpacking bounds it, not memory. */
-const quantisedCost = { q8: 1.6, q4: 2.8 } as const;

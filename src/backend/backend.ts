@@ -53,6 +53,8 @@ export interface BackendInfo {
 export interface DeviceRates {
   readonly denseBytesPerSecond: number;
   readonly rowBytesPerSecond: number;
+  /** The same rows by what a set of them takes, and each byte more. */
+  readonly rowSet?: { readonly seconds: number; readonly bytesPerSecond: number };
   readonly deviceBytesPerSecond: number;
 }
 

@@ -14,7 +14,7 @@ const sampleRows = 256;
  */
 export async function measureLink(prepared: PreparedModel, { hostTier }: Backend): Promise<LinkRates> {
   if (hostTier?.measureLink === undefined) return measureFileRates(prepared);
-  return hostTier.measureLink(secondRowBytes(prepared) ?? denseReadBytes);
+  return hostTier.measureLink(linkRowBytes(prepared));
 }
 
 /**
@@ -30,16 +30,17 @@ function measureFileRates(prepared: PreparedModel): LinkRates {
     buffer,
     evenly(byteLength, denseReadBytes, sampleBytes / denseReadBytes),
   );
-  const rowBytes = Math.min(denseReadBytes, secondRowBytes(prepared) ?? denseReadBytes);
+  const rowBytes = Math.min(denseReadBytes, linkRowBytes(prepared));
   return {
     denseBytesPerSecond: dense,
     rowBytesPerSecond: timeReads(descriptor, buffer, evenly(byteLength, rowBytes, sampleRows)),
   };
 }
 
-function secondRowBytes({ description, tensor }: PreparedModel): number | null {
+/** Of a row of second projections. */
+export function linkRowBytes({ description, tensor }: PreparedModel): number {
   const second = description.matrices.find(({ role }) => role === 'second');
-  if (second === undefined) return null;
+  if (second === undefined) return denseReadBytes;
   const { byteLength, shape } = tensor(second.id);
   return byteLength / shape[0]!;
 }

@@ -1,6 +1,6 @@
-import type { LinearOp, Op, PlacedOp } from '../backend/ops.js';
+import type { Op, PlacedOp } from '../backend/ops.js';
 import { type QuantisedType, quantisedLayout } from '../base/quantised-type.js';
-import { type StoredType, storedBytes } from '../base/stored-type.js';
+import type { StoredType } from '../base/stored-type.js';
 import { lowBitFormat } from '../checkpoint/low-bit.js';
 import { lowBitLayout } from '../checkpoint/low-bit-layout.js';
 import { defaultLowBit } from '../checkpoint/low-bit-plan.js';
@@ -26,42 +26,6 @@ export interface MeasuredShape {
   readonly inputs: number;
   readonly outputs: number;
   readonly type: StoredType;
-}
-
-/** Products of one row with the matrices of layers, one behind another until the room is full. */
-export function productOps(
-  { weights, x, out }: MeasureRoom,
-  layer: readonly MeasuredShape[],
-  fewest: number,
-): MeasuredOps {
-  const ops: PlacedOp[] = [];
-  let [at, read, wrapped] = [0, 0, false];
-  while (!wrapped || ops.length < fewest || ops.length % layer.length !== 0) {
-    const { inputs, outputs, type } = layer[ops.length % layer.length]!;
-    const byteLength = inputs * outputs * storedBytes[type];
-    if (at + byteLength > weights.byteLength) [at, wrapped] = [0, true];
-    if (wrapped && ops.length >= fewest && ops.length % layer.length === 0) break;
-    const op: LinearOp = {
-      kind: 'linear',
-      rows: 1,
-      x,
-      xStride: inputs,
-      inputBegin: 0,
-      inputEnd: inputs,
-      outputs,
-      matrix: { span: subspan(weights, at, byteLength), type, layout: 'input-major', rowStride: outputs },
-      out,
-      outStride: outputs,
-      outOffset: 0,
-      continues: false,
-      bias: null,
-      residual: null,
-    };
-    ops.push({ label: 'rate of products', op });
-    at += byteLength;
-    read += byteLength;
-  }
-  return { ops: Object.freeze(ops), byteLength: read };
 }
 
 /** Certificates of one row by copies of the default format. */
@@ -104,13 +68,6 @@ export function quantisedOps(
     bias: null,
     residual: null,
   }));
-}
-
-/** Norms one behind another: of the small ops of a layer neither the shortest nor the longest. */
-export function smallOps({ x, out }: MeasureRoom, count: number, width: number): readonly PlacedOp[] {
-  const epsilon = Math.fround(1e-5);
-  const op: Op = { kind: 'norm', norm: 'layer', rows: 1, width, epsilon, x, gamma: null, beta: null, out };
-  return Object.freeze(Array.from({ length: count }, () => ({ label: 'small op', op })));
 }
 
 /** Frozen: what comes again word for word can be recorded, as decode passes are. */

@@ -17,6 +17,7 @@ import { type MachineRates, priceToken } from '../../src/acquire/price.js';
 import { parseRetain } from '../../src/acquire/retain-rows.js';
 import { surveyModel } from '../../src/acquire/survey.js';
 import { describe, emptyPrepared, optConfig } from './support/opt-shape.js';
+import { noRates } from './support/rates.js';
 
 const checkpoint = 'ab'.repeat(32);
 const sample = makeProfile(checkpoint, 10, [
@@ -170,14 +171,11 @@ group('expected bytes of rows', () => {
 
   test('auto takes what is expected to be fastest for new tokens, by the rates it is given', async () => {
     let rates: MachineRates = {
+      ...noRates,
       denseBytesPerSecond: 1e6,
       rowBytesPerSecond: 1e5,
       computeBytesPerSecond: 1e9,
       certifyBytesPerSecond: 5e8,
-      smallOpSeconds: 0,
-      overlapShare: 0,
-      roundTripSeconds: 0,
-      logitsSeconds: 0,
     };
     let measured = 0;
     const choose = (more: Partial<PlacementRequest>, uncertified: string | null = 'none is written') =>
@@ -272,11 +270,12 @@ group('expected bytes of rows', () => {
         const price = priceToken(
           placement,
           {
+            ...noRates,
             denseBytesPerSecond: 3e6,
             rowBytesPerSecond: 2e5,
             computeBytesPerSecond: 5e6,
             certifyBytesPerSecond: 4e6,
-            smallOpSeconds: 1e-6,
+            layerSeconds: 1e-6,
             overlapShare,
             roundTripSeconds: 1e-4,
             logitsSeconds: 1e-5,

@@ -3,12 +3,16 @@ import type { Backend, HostTier } from '../../src/backend/backend.js';
 import { openBackend } from '../../src/backend/open.js';
 import type { PreparedModel } from '../../src/checkpoint/prepared-model.js';
 import { measureRates } from '../../src/generate/measure-rates.js';
+import { withHostTier } from '../acquire/support/host-tier-oracle.js';
 import { describe as describeModel, gatedConfig, optConfig } from '../acquire/support/opt-shape.js';
 import { writePrepared } from '../acquire/support/prepared-file.js';
 import { openOracle } from '../acquire/support/session.js';
 
 const shape = { hiddenSize: 64, ffnSize: 256, layers: 2, heads: 2, vocabSize: 90, maxPositions: 20 };
 const budgetBytes = 3_000_000;
+
+/** Differences of times, which may be lost among others. */
+const mayBeNothing = /^(layer|set|pieceGap|wake)Seconds$/;
 
 /** Counts what a backend holds, and has every op that it runs. */
 function watched(backend: Backend) {
@@ -49,29 +53,32 @@ describe('rates of a machine', () => {
     const prepared = writePrepared(describeModel(optConfig(shape), 'f16'), 5, () => 'mixed');
     const { rates, seen } = await measured(await open(), prepared, true);
     await prepared.close();
-    const { quantisedBytesPerSecond, overlapShare, smallOpSeconds, ...positive } = rates;
-    for (const [name, rate] of Object.entries({ ...positive, ...quantisedBytesPerSecond })) {
-      expect(Number.isFinite(rate) && rate > 0, name).toBe(true);
+    const { quantisedBytesPerSecond, overlapShare, directRows, ...others } = rates;
+    expect(directRows).toBeUndefined();
+    for (const [name, rate] of Object.entries({ ...others, ...quantisedBytesPerSecond })) {
+      expect(Number.isFinite(rate) && (mayBeNothing.test(name) ? rate >= 0 : rate > 0), name).toBe(true);
     }
-    expect(smallOpSeconds).toBeGreaterThanOrEqual(0);
     expect(overlapShare >= 0 && overlapShare <= 1).toBe(true);
-    expect([...seen.kinds].sort()).toEqual(['certify', 'compact', 'linear', 'norm', 'quantised-linear']);
+    for (const kind of ['norm', 'attention', 'active-inputs', 'linear', 'certify', 'quantised-linear']) {
+      expect(seen.kinds).toContain(kind);
+    }
     expect(seen.held).toBe(0);
-    expect(seen.peak).toBeGreaterThan(budgetBytes / 3); // beyond any cache of it
+    expect(seen.peak).toBeGreaterThan(budgetBytes / 4); // beyond any cache of it
     expect(seen.peak).toBeLessThanOrEqual(budgetBytes / 2 + 100_000);
-    expect(seen.frozen).toBe(true); // a device records what comes again
   });
 
   test('of a device are those of its link, and its products those of its own memory', async () => {
-    const link = { denseBytesPerSecond: 5e10, rowBytesPerSecond: 4e10, deviceBytesPerSecond: 4e12 };
-    const oracle = await openOracle();
-    const hostTier = { directRows: 4, measureLink: async () => link } as unknown as HostTier;
+    const rowSet = { seconds: 1e-5, bytesPerSecond: 4.5e10 };
+    const link = { denseBytesPerSecond: 5e10, rowBytesPerSecond: 4e10, deviceBytesPerSecond: 4e12, rowSet };
+    const oracle = await withHostTier();
+    const hostTier: HostTier = { ...oracle.hostTier!, measureLink: async () => link };
     const prepared = writePrepared(describeModel(gatedConfig(shape), 'f32'), 5, () => 'mixed');
     const { rates, seen } = await measured(Object.assign(oracle, { hostTier }), prepared, false);
     await prepared.close();
-    expect(rates).toMatchObject({ denseBytesPerSecond: 5e10, rowBytesPerSecond: 4e10, overlapShare: 1 });
+    expect(rates).toMatchObject({ denseBytesPerSecond: 5e10, directRows: rowSet, overlapShare: 1 });
+    expect(seen.kinds).toContain('active-outputs');
     expect(rates.computeBytesPerSecond).toBeLessThan(1e12); // the oracle's
     expect(rates.quantisedBytesPerSecond).toBeUndefined();
-    expect(seen.held).toBe(0);
+    expect(seen.held + oracle.mirrored).toBe(0); // which a tier allocates by itself
   });
 });

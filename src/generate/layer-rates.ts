@@ -1,0 +1,173 @@
+import type { Backend } from '../backend/backend.js';
+import type { PlacedOp } from '../backend/ops.js';
+import { Pass } from '../backend/pass.js';
+import { isSparse } from '../checkpoint/model-config.js';
+import type { ModelDescription } from '../checkpoint/model-description.js';
+import { type DeviceBuffer, type Span, spanOf } from '../memory/buffers.js';
+import { KvCache, type KvShape } from '../memory/kv-cache.js';
+import { createModel } from '../model/open-model.js';
+import { closeWorkspace, openWorkspace, planWorkspace, type Workspace } from '../model/workspace.js';
+import { firstLayers, type LayerRoom, RoomSource } from './measured-layers.js';
+
+/** What a decode pass takes of layers whose weights lie where they are computed with. */
+export interface LayerRates {
+  /** Weights that products of one row read whole. */
+  readonly computeBytesPerSecond: number;
+  /** A layer beside its products: norms, stores, attention, activation. */
+  readonly layerSeconds: number;
+  /** A token beside its layers and the head's product: embedding, last norm, choice. */
+  readonly outsideSeconds: number;
+  /** Finding an active set and starting the product over it; then the rows of the set, that lie where they are used. */
+  readonly setSeconds: number;
+  readonly activeBytesPerSecond: number;
+  /** Host work on each op of a submission that is none of those recorded before. */
+  readonly opSeconds: number;
+}
+
+/** Where layers are measured. */
+export interface LayerBench {
+  readonly backend: Backend;
+  readonly description: ModelDescription;
+  readonly weights: Span;
+  /** Layers of a submission, at most. */
+  readonly layers: number;
+  /** Positions in front of the token. */
+  readonly context: number;
+  readonly kvType: KvShape['type'];
+  readonly activeShare: number;
+  /** Least seconds that each of some lists takes. */
+  readonly time: (lists: readonly (readonly PlacedOp[])[]) => Promise<readonly number[]>;
+}
+
+/** Wider sets tell what rows cost beside what a set does. */
+const wider = 4;
+
+/** Times decode layers as the model emits them: whole, their products alone, and with products over active rows. */
+export async function layerRates(bench: LayerBench): Promise<LayerRates> {
+  const { description, backend: allocator } = bench;
+  const held: DeviceBuffer[] = [];
+  const hold = (label: string, byteLength: number): Span => {
+    held.push(allocator.allocate({ label, cause: 'workspace', byteLength: Math.ceil(byteLength / 4) * 4 }));
+    return spanOf(held.at(-1)!);
+  };
+  const some = firstLayers(description, bench.layers);
+  const { kvHeads, headDim, ffnSize, layers } = some.config;
+  const capacity = bench.context + 1;
+  const shape: KvShape = { layers, slots: 1, kvHeads, headDim, capacity, type: bench.kvType };
+  const limits = { maxRows: 1, maxLogitsRows: 1, capacity, parallelism: bench.backend.parallelism };
+  let workspace: Workspace | null = null;
+  let cache: KvCache | null = null;
+  try {
+    workspace = openWorkspace(allocator, planWorkspace(some, limits));
+    cache = new KvCache(allocator, shape);
+    const room: LayerRoom = {
+      weights: bench.weights,
+      vector: hold('rates of vectors', 4 * Math.max(...some.vectors.map(({ width }) => width), 1)),
+      pattern: null,
+      active: hold('rates of active sets', 4 * (1 + ffnSize)),
+      ids: hold('rates of ids', 4),
+    };
+    const patterns = [1, wider].map((times) => hold(`rates of activations ${times}`, 4 * ffnSize));
+    return await measure({ bench, description: some, workspace, cache }, room, patterns);
+  } finally {
+    cache?.close();
+    if (workspace !== null) closeWorkspace(allocator, workspace);
+    for (const buffer of held) allocator.release(buffer);
+  }
+}
+
+interface Parts {
+  readonly bench: LayerBench;
+  readonly description: ModelDescription;
+  readonly workspace: Workspace;
+  readonly cache: KvCache;
+}
+
+async function measure(parts: Parts, room: LayerRoom, patterns: readonly Span[]): Promise<LayerRates> {
+  const { bench, description } = parts;
+  const { layers, activation } = description.config;
+  const dense = await emitted(parts, room);
+  const whole = dense.ops.filter(isOfLayer);
+  const outside = dense.ops.filter((placed) => !isOfLayer(placed));
+  const products = whole.filter(({ op }) => op.kind === 'linear');
+  const lists = [whole, products, outside];
+  const sparse: { source: RoomSource; share: number }[] = [];
+  if (isSparse(activation)) {
+    lists.push(whole.filter(({ label }) => !ofNeurons.test(label)));
+    for (const [index, pattern] of patterns.entries()) {
+      const share = writePattern(bench.backend, pattern, bench.activeShare * (index === 0 ? 1 : wider));
+      const { ops, source } = await emitted(parts, { ...room, pattern });
+      sparse.push({ source, share });
+      lists.push(ops.filter(isOfLayer));
+    }
+  }
+  const frozen = lists.map((list) => Object.freeze(list));
+  const opSeconds = (await submitSeconds(bench.backend, whole.slice(0, separateOps))) / separateOps;
+  const [all, linear, others, rest, few, many] = (await bench.time(frozen)) as [number, ...number[]];
+  const { denseBytes, neuronBytes } = dense.source;
+  const computeBytesPerSecond = (denseBytes + neuronBytes) / linear!;
+  const common = {
+    computeBytesPerSecond,
+    layerSeconds: Math.max(0, all - linear!) / layers,
+    outsideSeconds: others!,
+    opSeconds,
+  };
+  const [narrow, wide] = sparse;
+  if (narrow === undefined || wide === undefined) {
+    return { ...common, setSeconds: 0, activeBytesPerSecond: computeBytesPerSecond };
+  }
+  const rows = ({ source, share }: { source: RoomSource; share: number }) => source.neuronBytes * share;
+  const secondsAByte = (many! - few!) / (rows(wide) - rows(narrow));
+  const activeBytesPerSecond = secondsAByte > 0 ? 1 / secondsAByte : computeBytesPerSecond;
+  const started = few! - rest! - rows(narrow) / activeBytesPerSecond;
+  return { ...common, setSeconds: Math.max(0, started) / narrow.source.sets, activeBytesPerSecond };
+}
+
+/** Of an op's label: a product with rows of neurons. */
+const ofNeurons = /\.(up|second)$/;
+
+/** As many as lie between two products whose weights have to come first. */
+const separateOps = 6;
+
+function isOfLayer({ label }: PlacedOp): boolean {
+  return label.startsWith('layers.');
+}
+
+/** The ops of a pass over one token; they have run once. */
+async function emitted({ bench, description, workspace, cache }: Parts, room: LayerRoom) {
+  const source = new RoomSource(description, room);
+  const model = createModel(description, source, workspace, cache, bench.backend);
+  const pass = new Pass(bench.backend);
+  const row = { slot: 0, position: bench.context, tokenId: 0 };
+  await model.forward(pass, { kind: 'decode', rows: [row], logitsRows: [0] });
+  await pass.flush();
+  return { ops: pass.onlySubmission!, source };
+}
+
+/** Makes about so many neurons active, no run of them longer than chance has it; gives the share that came of it. */
+function writePattern(backend: Backend, pattern: Span, share: number): number {
+  const values = new Float32Array(pattern.byteLength / 4);
+  let [state, active] = [1, 0];
+  for (let index = 0; index < values.length; index += 1) {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    if (state / 2 ** 32 >= share) continue;
+    values[index] = 1;
+    active += 1;
+  }
+  if (active === 0) [values[0], active] = [1, 1];
+  backend.write(pattern, new Uint8Array(values.buffer));
+  return active / values.length;
+}
+
+/** Until the host can go on behind a submission of ops that were not recorded. */
+async function submitSeconds(backend: Backend, ops: readonly PlacedOp[]): Promise<number> {
+  const times: number[] = [];
+  for (let turn = 0; turn < 9; turn += 1) {
+    const list = [...ops];
+    const began = process.hrtime.bigint();
+    const running = backend.submit(list);
+    times.push(Number(process.hrtime.bigint() - began) / 1e9);
+    await running;
+  }
+  return times.sort((a, b) => a - b)[times.length >> 1]!;
+}

@@ -1,0 +1,91 @@
+import type { WeightMover } from '../acquire/executor.js';
+import { planRounds, type RowRun } from '../acquire/rounds.js';
+import { type RowPlace, regionsOf } from '../acquire/row-reader.js';
+import { newLayerCounters } from '../acquire/stats.js';
+import { blockInputs } from '../backend/ops.js';
+import type { MatrixDescription } from '../checkpoint/model-description.js';
+import type { Span } from '../memory/buffers.js';
+
+/** What rows of neurons cost that the host has brought to where they are used. */
+export interface RowRates {
+  /** Rows of an active set, in the calls that a pass makes, less what beginning one costs. */
+  readonly rowBytesPerSecond: number;
+  readonly rowStartSeconds: number;
+  /** Blocks of 128 rows, several in a call. */
+  readonly extentBytesPerSecond: number;
+}
+
+/** A matrix whose rows are read, as far as they are there. */
+export interface RowBench {
+  readonly mover: WeightMover;
+  readonly description: MatrixDescription;
+  readonly filePosition: number;
+  readonly rowBytes: number;
+  readonly rows: number;
+  readonly arena: Span;
+}
+
+const turns = 3;
+
+/**
+ * `again`: the least of several turns, where nothing caches what was read; else the first is what counts, and the others
+ * are other rows.
+ */
+export async function rowRates(
+  benches: readonly RowBench[],
+  activeShare: number,
+  again: boolean,
+): Promise<RowRates> {
+  const seconds = async (runs: (bench: RowBench) => readonly RowRun[]) => {
+    let [spent, bytes] = [0, 0];
+    for (const bench of benches) {
+      let least = Infinity;
+      for (let turn = 0; turn < (again ? turns : 1); turn += 1) {
+        const began = process.hrtime.bigint();
+        const list = runs(bench);
+        await bench.mover.read(bench.description.id, regionsOf(placeOf(bench), list));
+        least = Math.min(least, Number(process.hrtime.bigint() - began) / 1e9);
+        if (turn === 0) bytes += list.reduce((sum, { rows }) => sum + rows * bench.rowBytes, 0);
+      }
+      spent += least;
+    }
+    return { seconds: spent / benches.length, bytes: bytes / benches.length };
+  };
+  const active = await seconds((bench) => activeRuns(bench, activeShare));
+  const one = await seconds(() => [{ neuron: 0, slot: 0, rows: 1 }]);
+  const extents = await seconds(extentRuns);
+  const rowStartSeconds = Math.min(one.seconds, active.seconds / 2);
+  return {
+    rowStartSeconds,
+    rowBytesPerSecond: active.bytes / (active.seconds - rowStartSeconds),
+    extentBytesPerSecond: extents.bytes / Math.max(extents.seconds - rowStartSeconds, extents.seconds / 2),
+  };
+}
+
+/** As many rows as are active in a token, at uneven distances, planned as a pass does. */
+function activeRuns({ rows, rowBytes, arena }: RowBench, activeShare: number): readonly RowRun[] {
+  const room = Math.floor(arena.byteLength / rowBytes);
+  const count = Math.max(1, Math.min(room, Math.round(activeShare * rows)));
+  const step = rows / count;
+  const neurons = Uint32Array.from({ length: count }, (_, index) =>
+    Math.floor(index * step + ((index * 7) % 5) * (step / 8)),
+  );
+  const plan = planRounds(neurons, { packetRows: room, keptSlot: () => -1, offer: () => -1 });
+  return plan.rounds.flatMap(({ runs }) => runs);
+}
+
+/** Every other block, as far as there is room. */
+function extentRuns({ rows, rowBytes, arena }: RowBench): readonly RowRun[] {
+  const run = Math.min(rows, blockInputs, Math.floor(arena.byteLength / rowBytes));
+  const room = Math.max(1, Math.floor(arena.byteLength / rowBytes / run));
+  const count = Math.max(1, Math.min(room, Math.floor(rows / run / 2)));
+  return Array.from({ length: count }, (_, index) => ({
+    neuron: Math.min(index * 2 * run, rows - run),
+    slot: index * run,
+    rows: run,
+  }));
+}
+
+function placeOf({ description, filePosition, rowBytes, arena }: RowBench): RowPlace {
+  return { description, filePosition, rowBytes, arena, counters: newLayerCounters() };
+}

@@ -1,0 +1,104 @@
+import { pieceOp, type StreamedMatrix } from '../acquire/bound-matrix.js';
+import { DenseStream, type StreamedPiece } from '../acquire/dense-stream.js';
+import type { WeightMover } from '../acquire/executor.js';
+import { cutIntoPieces, smallestPieceBytes } from '../acquire/pieces.js';
+import type { Backend } from '../backend/backend.js';
+import { Pass } from '../backend/pass.js';
+import { type Span, subspan } from '../memory/buffers.js';
+
+/** What streaming costs beside the bytes that it moves. */
+export interface StreamRates {
+  /** Host work on a piece: its transfer, its submission, waiting for both. */
+  readonly pieceSeconds: number;
+  /** From the end of a transfer, or of a submission, until the host goes on behind it. */
+  readonly wakeSeconds: number;
+}
+
+/** Where streams are measured. */
+export interface StreamBench {
+  readonly backend: Backend;
+  readonly mover: WeightMover;
+  readonly staging: Span;
+  readonly x: Span; // F32, as many as the widest input
+  readonly out: Span; // F32, as many as the widest output
+}
+
+/** What a stream has moved, in seconds from its first read to the last op behind one. */
+export interface Streamed {
+  readonly seconds: number;
+  readonly bytes: number;
+  readonly pieces: number;
+}
+
+/** Of pieces that move so fast that the host is what takes time. */
+const smallPieces = 32;
+
+export async function streamRates(bench: StreamBench, matrix: StreamedMatrix): Promise<StreamRates> {
+  const size = smallestPieceBytes(matrix.description);
+  const most = Math.floor(bench.staging.byteLength / size);
+  const small = piecesOf([matrix], size, smallPieces);
+  const timed = async (slots: number): Promise<number> => {
+    let least = Infinity;
+    for (let turn = 0; turn < 4; turn += 1) {
+      const { seconds, pieces } = await stream(bench, small, Math.max(1, Math.min(slots, most)), size, true);
+      if (turn > 0) least = Math.min(least, seconds / pieces);
+    }
+    return least;
+  };
+  const pieceSeconds = await timed(4);
+  const alone = await timed(1);
+  return { pieceSeconds, wakeSeconds: Math.max(0, alone - pieceSeconds) / 2 };
+}
+
+/** The first pieces of matrices, in the order of use. */
+export function piecesOf(matrices: readonly StreamedMatrix[], size: number, most: number): StreamedPiece[] {
+  return matrices
+    .flatMap((matrix) => {
+      const limit = Math.max(size, smallestPieceBytes(matrix.description));
+      return cutIntoPieces(matrix.description, limit).map((piece) => ({ matrix, piece }));
+    })
+    .slice(0, most);
+}
+
+/** Streams pieces as a pass does, with the product of each, or without. */
+export async function stream(
+  { backend, mover, staging, x, out }: StreamBench,
+  order: readonly StreamedPiece[],
+  slots: number,
+  slotBytes: number,
+  computes: boolean,
+): Promise<Streamed> {
+  const room = subspan(staging, 0, slots * slotBytes);
+  const pieces = new DenseStream(mover, { prefill: order, decode: order }, room, slotBytes);
+  const pass = new Pass(backend);
+  let bytes = 0;
+  const began = process.hrtime.bigint();
+  try {
+    pieces.begin(1, 'decode', null);
+    for (const { matrix, piece } of order) {
+      void pass.flush();
+      const landed = await pieces.take(matrix, piece);
+      bytes += piece.byteLength;
+      if (computes) {
+        const { id, inputs, outputs } = matrix.description;
+        const request = {
+          id,
+          rows: 1,
+          x: subspan(x, 0, 4 * inputs),
+          out: subspan(out, 0, 4 * outputs),
+          residual: null,
+        };
+        pass.emit(id, pieceOp({ ...matrix, bias: null }, request, landed.span, piece));
+      }
+      landed.release(pass.flush());
+    }
+    await pass.flush();
+    return {
+      seconds: Number(process.hrtime.bigint() - began) / 1e9,
+      bytes,
+      pieces: order.length,
+    };
+  } finally {
+    await pieces.reset();
+  }
+}

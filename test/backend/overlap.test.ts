@@ -41,12 +41,22 @@ describe('overlap of copies and kernels', () => {
   });
 });
 
-/** A driver whose streams work off what is enqueued, a millisecond each; events take the time at which their stream is. */
+/**
+ * A driver whose streams work off what is enqueued, a millisecond each; events take the time at which their stream is. A graph
+ * does on its streams what was enqueued while it was recorded; it takes a millisecond where that is nothing.
+ */
 function fakeDriver() {
   const ends = new Map<bigint, number>();
   const times = new Map<bigint, number>();
   let next = 1n;
   let host = 0;
+  let recorded: (() => number)[] | null = null;
+  const graphs = new Map<bigint, readonly (() => number)[]>();
+  const doing = (action: () => number): number => {
+    if (recorded === null) return action();
+    recorded.push(action);
+    return 0;
+  };
   const work = (stream: bigint | number) => {
     ends.set(BigInt(stream), Math.max(ends.get(BigInt(stream)) ?? 0, host) + 1);
     return 0;
@@ -57,20 +67,45 @@ function fakeDriver() {
       next += 1n;
       return 0;
     },
-    cuEventRecord: (event: bigint, stream: bigint) => {
-      times.set(event, Math.max(ends.get(BigInt(stream)) ?? 0, host));
-      return 0;
-    },
+    cuEventRecord: (event: bigint, stream: bigint) =>
+      doing(() => {
+        times.set(event, Math.max(ends.get(BigInt(stream)) ?? 0, host));
+        return 0;
+      }),
+    cuEventRecordWithFlags: (event: bigint, stream: bigint) => driver.cuEventRecord(event, stream),
+    cuStreamWaitEvent: (stream: bigint, event: bigint) =>
+      doing(() => {
+        ends.set(stream, Math.max(ends.get(stream) ?? 0, times.get(event)!));
+        return 0;
+      }),
+    cuStreamSynchronize: () => 0,
     cuEventElapsedTime: (room: Float32Array, from: bigint, to: bigint) => {
       room[0] = times.get(to)! - times.get(from)!;
       return 0;
     },
     cuEventDestroy_v2: (event: bigint) => Number(!times.delete(event)),
-    cuLaunchKernelEx: (config: DataView) => work(config.getBigUint64(launchConfigLayout.hStream, true)),
-    cuGraphLaunch: (_graph: bigint, stream: bigint) => work(stream),
+    cuLaunchKernelEx: (config: DataView) => {
+      const stream = config.getBigUint64(launchConfigLayout.hStream, true);
+      return doing(() => work(stream));
+    },
+    cuGraphInstantiateWithFlags: (room: BigUint64Array) => {
+      room[0] = next;
+      graphs.set(next, recorded ?? []);
+      recorded = null;
+      next += 1n;
+      return 0;
+    },
+    cuGraphLaunch: (graph: bigint, stream: bigint) => {
+      const actions = graphs.get(graph) ?? [];
+      for (const action of actions) action();
+      return actions.length > 0 ? 0 : work(stream);
+    },
     cuMemcpyAsync: (_to: bigint, _from: bigint, _size: number, stream: bigint) => work(stream),
     cuMemcpy2DAsync_v2: (_copy: BigUint64Array, stream: bigint) => work(stream),
-    cuStreamBeginCapture_v2: () => 0,
+    cuStreamBeginCapture_v2: () => {
+      recorded = [];
+      return 0;
+    },
     cuStreamEndCapture: () => 0,
   };
   const wait = (ms: number) => {
@@ -92,8 +127,9 @@ test('events lie around what submissions and transfers enqueue, not around what 
       driver.cuStreamBeginCapture_v2(computing, 0);
       launch();
       driver.cuStreamEndCapture(computing, new BigUint64Array(1));
+      driver.cuGraphInstantiateWithFlags(new BigUint64Array(1), 0n, 0);
       wait(1);
-      driver.cuGraphLaunch(1n, computing);
+      driver.cuGraphLaunch(0n, computing);
       launch();
     },
     transfer: async () => {
@@ -120,5 +156,69 @@ test('events lie around what submissions and transfers enqueue, not around what 
   expect(figures.dispatchGapMs).toBeGreaterThanOrEqual(1);
   expect([gpu.submit, gpu.transfer]).toEqual([submit, transfer]);
   expect(driver).toEqual(before);
+  expect(times.size).toBe(0);
+});
+
+test('of passes that are one graph, events lie inside it', async () => {
+  const { driver, times, wait } = fakeDriver();
+  const before = { ...driver };
+  const [computing, side] = [7n, 8n];
+  const launchOn = (stream: bigint) => {
+    const config = new DataView(new ArrayBuffer(64));
+    config.setBigUint64(launchConfigLayout.hStream, stream, true);
+    driver.cuLaunchKernelEx(config, 0n, null, null);
+  };
+  const [forked, ended] = [1000n, 1001n];
+  let executable: bigint | null = null;
+  let forgotten = 0;
+  /** Copies of 3 ms beside kernels of 1 ms, then a kernel that waits for them. */
+  const record = () => {
+    driver.cuStreamBeginCapture_v2(computing, 0);
+    driver.cuEventRecord(forked, computing);
+    driver.cuStreamWaitEvent(side, forked, 0);
+    for (let copy = 0; copy < 3; copy += 1) launchOn(side);
+    driver.cuEventRecord(ended, side);
+    launchOn(computing);
+    driver.cuStreamWaitEvent(computing, ended, 0);
+    launchOn(computing);
+    driver.cuStreamEndCapture(computing, new BigUint64Array(1));
+    const room = new BigUint64Array(1);
+    driver.cuGraphInstantiateWithFlags(room, 0n, 0);
+    return room[0]!;
+  };
+  const gpu = {
+    submit: async () => {
+      executable ??= record();
+      driver.cuGraphLaunch(executable, computing);
+    },
+    transfer: async () => {},
+    planWith: () => {
+      executable = null;
+      forgotten += 1;
+    },
+  } as unknown as Measuring;
+  const figures = await measureOverlap(
+    gpu,
+    async (begin) => {
+      await gpu.submit([]);
+      begin();
+      for (let pass = 0; pass < 3; pass += 1) {
+        wait(50); // between passes: no part of the figures
+        await gpu.submit([]);
+      }
+      return 3;
+    },
+    driver,
+  );
+  expect(figures).toEqual({
+    computeMs: 2,
+    copyMs: 3,
+    regionOverlap: 1 / 3,
+    exposedWaitMs: 2,
+    dispatchGapMs: 0,
+  });
+  expect(forgotten).toBe(2);
+  expect(driver).toEqual(before);
+  for (const event of [forked, ended]) times.delete(event);
   expect(times.size).toBe(0);
 });

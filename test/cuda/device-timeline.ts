@@ -1,5 +1,6 @@
 import { check, type DriverLibrary, loadDriver } from '../../src/backend/cuda/driver.js';
 import { launchConfigLayout } from '../../src/backend/cuda/launch-config.js';
+import { GraphTimeline } from './graph-timeline.js';
 import { type OverlapFigures, overlapFigures, type Stretch } from './overlap.js';
 import type { Measuring } from './pass-times.js';
 
@@ -13,7 +14,8 @@ interface Mark {
 /**
  * Runs decode passes with events around what each submission and each transfer brings to the device. `run` calls what it is
  * given when the passes that count begin, and resolves with their number when all have ended. An event costs the host a few
- * microseconds, which is part of the gaps that are reported.
+ * microseconds, which is part of the gaps that are reported. Passes that are one graph with copies of its own are recorded anew
+ * with events inside, and looked at from their first kernel to their last.
  */
 export async function measureOverlap(
   gpu: Measuring,
@@ -25,7 +27,7 @@ export async function measureOverlap(
   let stream: bigint | number = 0;
   let began: bigint | null = null;
   let counting = false;
-  let capturing = false;
+  const graphs = new GraphTimeline({ ...driver });
   const event = (on: bigint | number): bigint => {
     const room = new BigUint64Array(1);
     check(driver, 'cuEventCreate', plain.cuEventCreate(room, 0));
@@ -34,7 +36,7 @@ export async function measureOverlap(
   };
   /** Before the first work of a call. */
   const touch = (on: bigint | number): void => {
-    if (running === null || capturing || began !== null) return;
+    if (running === null || graphs.capturing || began !== null) return;
     stream = on;
     began = event(on);
   };
@@ -47,22 +49,17 @@ export async function measureOverlap(
     return value;
   };
   const plain = { ...driver };
+  const inside = graphs.hooks;
   const { submit, transfer } = gpu;
   Object.assign(driver, {
-    cuStreamBeginCapture_v2: (...values: Parameters<DriverLibrary['cuStreamBeginCapture_v2']>) => {
-      capturing = true;
-      return plain.cuStreamBeginCapture_v2(...values);
-    },
-    cuStreamEndCapture: (...values: Parameters<DriverLibrary['cuStreamEndCapture']>) => {
-      capturing = false;
-      return plain.cuStreamEndCapture(...values);
-    },
+    ...inside,
     cuLaunchKernelEx: (...values: Parameters<DriverLibrary['cuLaunchKernelEx']>) => {
       const { buffer, byteOffset } = values[0]!;
       touch(new DataView(buffer, byteOffset).getBigUint64(launchConfigLayout.hStream, true));
-      return plain.cuLaunchKernelEx(...values);
+      return inside.cuLaunchKernelEx!(...values);
     },
     cuGraphLaunch: (...values: Parameters<DriverLibrary['cuGraphLaunch']>) => {
+      if (graphs.knows(values[0])) return graphs.launch(...values, counting);
       touch(values[1]);
       return plain.cuGraphLaunch(...values);
     },
@@ -77,14 +74,19 @@ export async function measureOverlap(
   } satisfies Partial<DriverLibrary>);
   gpu.submit = (ops) => around('compute', () => submit.call(gpu, ops));
   gpu.transfer = (transfers) => around('copy', () => transfer.call(gpu, transfers));
+  gpu.planWith?.({}); // graphs are recorded anew
   try {
     const passes = await run(() => {
       counting = true;
     });
+    graphs.harvest();
+    if (graphs.runs > 0) return overlapFigures(graphs.compute, graphs.copies, graphs.runs);
     return overlapFigures(...stretchesOf(driver, marks), passes);
   } finally {
     Object.assign(gpu, { submit, transfer });
     Object.assign(driver, plain);
+    gpu.planWith?.({});
+    graphs.close();
     for (const { began, ended } of marks) for (const one of [began, ended]) driver.cuEventDestroy_v2(one);
   }
 }

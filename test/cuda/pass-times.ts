@@ -1,9 +1,12 @@
 import type { Backend } from '../../src/backend/backend.js';
+import type { PlanChoices } from '../../src/backend/cuda/launch.js';
 import type { PlacedOp } from '../../src/backend/ops.js';
 
 /** A GPU as benchmarks use it beyond the interface of backends. */
 export interface Measuring extends Backend {
   measure(enqueue: () => Promise<unknown>): Promise<number>;
+  /** Plans submissions so from here on; graphs that were recorded are forgotten. */
+  planWith?(choices: PlanChoices): void;
   readonly usage: { readonly pinnedBytes: number; readonly devicePeakBytes: number };
 }
 

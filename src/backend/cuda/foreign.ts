@@ -58,6 +58,7 @@ export const driverFunctions = {
   cuEventCreate: ['room', 'uint'],
   cuEventDestroy_v2: ['handle'],
   cuEventRecord: ['handle', 'handle'],
+  cuEventRecordWithFlags: ['handle', 'handle', 'uint'],
   cuEventQuery: ['handle'],
   cuEventElapsedTime: ['room', 'handle', 'handle'],
   cuGraphInstantiateWithFlags: ['room', 'handle', 'u64'],

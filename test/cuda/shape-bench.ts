@@ -89,7 +89,7 @@ async function runGroup(
     for (const plan of plans) {
       const backend = await open();
       found.copyRate ??= await measuredCopyRate(backend, log);
-      found.rates ??= await measuredRates(backend, model, shares[0]!, log);
+      found.rates ??= await measuredRates(backend, model, shares[0]!, promptTokens, log);
       const arm = await openArm(model, plan, backend, promptTokens, log);
       if (arm !== null) opened.push(arm);
     }
@@ -182,10 +182,12 @@ async function measuredRates(
   backend: Backend,
   { prepared, weightBytes: budgetBytes }: ShapeModel,
   activeShare: number,
+  context: number,
   log: Log,
 ): Promise<MachineRates> {
-  const rates = await measureRates(prepared, backend, { budgetBytes, activeShare });
-  log(`rates: ${JSON.stringify(rates)}`);
+  const began = Date.now();
+  const rates = await measureRates(prepared, backend, { budgetBytes, activeShare, context });
+  log(`rates: ${JSON.stringify(rates)} in ${Date.now() - began} ms`);
   return rates;
 }
 

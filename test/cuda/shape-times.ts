@@ -1,4 +1,3 @@
-import { planPlacement } from '../../src/acquire/plan.js';
 import { type MachineRates, priceToken } from '../../src/acquire/price.js';
 import type { OverlapFigures } from './overlap.js';
 import { median, type PassTimes } from './pass-times.js';
@@ -111,10 +110,13 @@ export async function armTime(
   };
 }
 
-/** Attention over the cache is no part of a price. */
+/** Of the placement that was opened, at the share of neurons that was active then. */
 function predictedMs({ session }: Arm, activeShare: number, rates: MachineRates): number {
-  const placement = planPlacement({ ...session.plan.request, activeShare });
-  return priceToken(placement, rates, session.backend.hostTier !== undefined).totalMs;
+  const { placement } = session.plan;
+  const { moved } = placement;
+  const expectedPacketBytes = (moved.expectedPacketBytes * activeShare) / moved.activeShare;
+  const at = { ...placement, moved: { ...moved, activeShare, expectedPacketBytes } };
+  return priceToken(at, rates, session.backend.hostTier !== undefined).totalMs;
 }
 
 export function lineOf(time: ArmTime): string {

@@ -37,6 +37,7 @@ export class TokenWalk {
   #link = 0;
   #queued = 0; // seconds of ops that were not submitted yet
   #queuedOps = 0;
+  #beside = 0; // seconds of ops since the last rows that an op has read from the host
   /** By number from the first pass on: when a piece has landed, when the ops on it are done. */
   readonly #landed: number[] = [];
   readonly #used: number[] = [];
@@ -86,7 +87,7 @@ export class TokenWalk {
     const { forecast, matrices } = this.#placement;
     if (forecast === 'early') {
       for (const matrix of matrices) {
-        if (matrix.layer !== layer || matrix.paths.decode !== 'forecast') continue;
+        if (matrix.layer !== layer || matrix.paths.decode !== 'forecast' || this.#isDirect(matrix)) continue;
         this.#wait(this.#rates.rowStartSeconds, 'rows');
         this.#link = Math.max(this.#link, this.#host) + this.#rowSeconds(this.#guessBytes(matrix));
         this.#guessed.set(matrix, this.#link);
@@ -122,14 +123,23 @@ export class TokenWalk {
     }
   }
 
-  /** The op waits for the link by itself. */
-  #readDirectly({ bytes }: PlacedMatrix): void {
+  /** The op waits for the link by itself; guessed rows come on a stream beside the layer, or in front of the op. */
+  #readDirectly(matrix: PlacedMatrix): void {
     const { directRows, rowStartSeconds, rowBytesPerSecond, denseBytesPerSecond } = this.#rates;
     const direct = directRows ?? { seconds: rowStartSeconds, bytesPerSecond: rowBytesPerSecond };
-    const moved = bytes * this.#movedShare;
-    this.#compute(direct.seconds + moved / direct.bytesPerSecond, opsOfSet, 'rows');
+    const moved = matrix.bytes * this.#movedShare;
     // Pieces that are read ahead come over the same link.
     if (this.#pieces.length > 0) this.#link += moved / denseBytesPerSecond;
+    let needed = moved;
+    if (matrix.paths.decode === 'forecast') {
+      const guessed = this.#guessBytes(matrix);
+      const seconds = direct.seconds + guessed / direct.bytesPerSecond;
+      needed -= guessed;
+      this.spent.rows += seconds;
+      this.#queued += this.#placement.forecast === 'early' ? Math.max(0, seconds - this.#beside) : seconds;
+    }
+    this.#compute(direct.seconds + needed / direct.bytesPerSecond, opsOfSet, 'rows');
+    this.#beside = 0;
   }
 
   /** The host sees the active set, and brings the rows. */
@@ -183,6 +193,7 @@ export class TokenWalk {
   #compute(seconds: number, ops: number, kind: 'compute' | 'rows' = 'compute'): void {
     this.#queued += seconds;
     this.#queuedOps += ops;
+    this.#beside += seconds;
     this.spent[kind] += seconds;
   }
 
@@ -216,9 +227,10 @@ export class TokenWalk {
     return bytes * Math.min(this.#movedShare, this.#placement.moved.activeShare);
   }
 
-  /** Sets that ops read themselves from host memory stay where they are found. */
+  /** Sets that ops read themselves from host memory stay where they are found; a learned guesser is the host's. */
   #isDirect({ paths }: PlacedMatrix): boolean {
-    return this.#hostTier && directPaths.has(paths.decode);
+    const { guesser } = this.#placement;
+    return this.#hostTier && directPaths.has(paths.decode) && guesser === undefined;
   }
 
   /** Bytes of the pieces that a matrix comes in. */

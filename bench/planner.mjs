@@ -47,7 +47,13 @@ async function ratesNow() {
     contextPositions: 64,
   });
   try {
-    return await measureRates(plan.prepared, plan.backend, { budgetBytes, activeShare, quantised: true });
+    const context = prompt.length + Math.floor(Number(values.tokens) / 2);
+    return await measureRates(plan.prepared, plan.backend, {
+      budgetBytes,
+      activeShare,
+      context,
+      quantised: true,
+    });
   } finally {
     await closePlan(plan);
   }

@@ -145,11 +145,11 @@ export class TokenWalk {
   /** The host sees the active set, and brings the rows. */
   #feed(matrix: PlacedMatrix): void {
     const { bytes, paths } = matrix;
-    const { rowStartSeconds, roundTripSeconds, extentBytesPerSecond, computeBytesPerSecond, wakeSeconds } =
-      this.#rates;
+    const { rowStartSeconds, extentBytesPerSecond, computeBytesPerSecond, wakeSeconds } = this.#rates;
+    const { roundTripSeconds, readSeconds } = this.#rates;
     this.#submit();
     this.#host = Math.max(this.#host, this.#device);
-    this.#wait(2 * roundTripSeconds, 'host');
+    this.#wait(roundTripSeconds + readSeconds, 'host'); // its size, then its list
     let moved = bytes * this.#movedShare;
     if (paths.decode === 'forecast') {
       const guess = this.#guessBytes(matrix);

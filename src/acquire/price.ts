@@ -35,8 +35,9 @@ export interface MachineRates {
   readonly wakeSeconds: number;
   /** Share of the shorter of moving and computing that hides behind the other where both run at once, 0 to 1. */
   readonly overlapShare: number;
-  /** Until the host has what it submitted: each active set that comes to the host costs this twice. */
+  /** Until the host has what it submitted; and what it reads behind that. */
   readonly roundTripSeconds: number;
+  readonly readSeconds: number;
   /** Host work on a row of logits. */
   readonly logitsSeconds: number;
 }

@@ -29,7 +29,7 @@ import { openCertified, planCertificates } from './certified-part.js';
 import { type BackendChoice, planOnBackend } from './choose-backend.js';
 import type { Engine } from './engine.js';
 import { Generation, type GenerationHooks } from './generation.js';
-import { measureRates } from './measure-rates.js';
+import { measureRates, usualContext } from './measure-rates.js';
 import type { GenerateOptions } from './options.js';
 import { RecordedPasses } from './recorded-passes.js';
 import { type SessionHooks, type SessionOptions, sessionOptions } from './session-options.js';
@@ -272,7 +272,12 @@ async function place(
     ({ request, choice } = await choosePolicy(
       asked,
       ({ moved: { activeShare } }) =>
-        measureRates(prepared, backend, { budgetBytes: options.budgetBytes, activeShare }),
+        measureRates(prepared, backend, {
+          budgetBytes: options.budgetBytes,
+          activeShare,
+          kvType: options.kv,
+          context: Math.min(usualContext, capacity >> 1),
+        }),
       await whyUncertified(options, prepared, lowBit),
     ));
     onNote?.(`policy "${choice.policy}" was picked: ${choice.reason}`);

@@ -18,5 +18,6 @@ export const noRates: MachineRates = {
   wakeSeconds: 0,
   overlapShare: 0,
   roundTripSeconds: 0,
+  readSeconds: 0,
   logitsSeconds: 0,
 };

@@ -175,7 +175,7 @@ export class TokenWalk {
     this.#wait(pieceSeconds, 'host');
     this.#compute(bytes / computeBytesPerSecond, 0);
     this.#submit();
-    this.#used.push(this.#device);
+    this.#used.push(Math.max(this.#device, this.#host));
   }
 
   /** Reads begin as slots come free, in the order of use. */

@@ -5,7 +5,7 @@ import { temporaryFolder } from './harness.js';
 /** A copy of a checkpoint folder, to be spoilt. */
 export function copyOf(checkpoint: string): string {
   const folder = join(temporaryFolder(), 'model');
-  cpSync(checkpoint, folder, { recursive: true });
+  cpSync(checkpoint, folder, { recursive: true, dereference: true });
   return folder;
 }
 

@@ -298,7 +298,7 @@ describe('flags that cannot take effect are errors', () => {
 describe('what a run reads is not what it writes', () => {
   const cases = (): [string, string[]][] => {
     const model = join(folder, 'model');
-    if (!existsSync(model)) cpSync(draft, model, { recursive: true });
+    if (!existsSync(model)) cpSync(draft, model, { recursive: true, dereference: true });
     const text = file('read.txt', 'Once');
     const lines = file('read.jsonl', '{"prompt": "Once"}\n');
     return [

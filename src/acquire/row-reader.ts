@@ -59,10 +59,9 @@ export function regionsOf(
   { file, filePosition, rowBytes, arena }: RowPlace,
   runs: readonly RowRun[],
 ): WeightRegion[] {
-  const other = file === undefined ? {} : { file };
-  return runs.map(({ neuron, slot, rows }) => ({
-    ...other,
-    position: filePosition + neuron * rowBytes,
-    target: subspan(arena, slot * rowBytes, rows * rowBytes),
-  }));
+  return runs.map(({ neuron, slot, rows }) => {
+    const position = filePosition + neuron * rowBytes;
+    const target = subspan(arena, slot * rowBytes, rows * rowBytes);
+    return file === undefined ? { position, target } : { file, position, target };
+  });
 }

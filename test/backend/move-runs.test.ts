@@ -5,9 +5,8 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { CudaBackend } from '../../src/backend/cuda/cuda-backend.js';
 import {
-  cutRuns,
-  type MovedRun,
   movesTogether,
+  piecesOf,
   planMoveRuns,
   runBytes,
   writeRuns,
@@ -100,41 +99,21 @@ describe('lists of runs', () => {
     byteLength: fc.integer({ min: 1, max: 100_000 }),
   });
 
-  it('cut into pieces, hold each byte once, in order', () => {
+  it('hold each byte once, in order, in pieces of at most 16 KiB', () => {
     fc.assert(
       fc.property(fc.array(run, { maxLength: 5 }), (runs) => {
-        const pieces = cutRuns(runs);
-        const joined: MovedRun[] = [];
-        for (const piece of pieces) {
-          const last = joined.at(-1);
-          expect(piece.byteLength).toBeLessThanOrEqual(16 * 1024);
-          const goesOn =
-            last !== undefined &&
-            last.byteLength % (16 * 1024) === 0 &&
-            last.byteLength < runs[joined.length - 1]!.byteLength;
-          if (!goesOn) joined.push(piece);
-          else {
-            expect(piece.source - last.source).toBe(last.byteLength);
-            expect(piece.target - last.target).toBe(last.byteLength);
-            joined[joined.length - 1] = { ...last, byteLength: last.byteLength + piece.byteLength };
-          }
-        }
-        expect(joined).toEqual(runs);
+        const count = piecesOf(runs);
+        const bytes = new Uint8Array(count * runBytes);
+        writeRuns(runs, bytes);
+        const words = Array.from(new BigUint64Array(bytes.buffer), Number);
+        const expected: number[] = [];
+        for (const { source, target, byteLength } of runs)
+          for (let at = 0; at < byteLength; at += 16_384)
+            expected.push(source + at, target + at, Math.min(16_384, byteLength - at));
+        expect(words).toEqual(expected);
       }),
       { seed: 20261201 },
     );
-  });
-
-  it('are written as three words each', () => {
-    const bytes = new Uint8Array(3 * runBytes);
-    writeRuns(
-      [
-        { source: 2 ** 46, target: 5, byteLength: 7 },
-        { source: 1, target: 2, byteLength: 3 },
-      ],
-      bytes,
-    );
-    expect(Array.from(new BigUint64Array(bytes.buffer))).toEqual([2n ** 46n, 5n, 7n, 1n, 2n, 3n, 0n, 0n, 0n]);
   });
 
   it('few blocks of threads serve any number of pieces; long runs are for the copy engine', () => {

@@ -7,7 +7,7 @@ import type { Completion } from './completion.js';
 import { check, type DriverLibrary } from './driver.js';
 import type { HostMirrors, MirroredRegion } from './host-mirrors.js';
 import type { Launcher } from './launcher.js';
-import { cutRuns, type MovedRun, movesTogether, planMoveRuns, runBytes, writeRuns } from './move-runs.js';
+import { type MovedRun, movesTogether, piecesOf, planMoveRuns, runBytes, writeRuns } from './move-runs.js';
 
 /** Part of a transfer that one bounce buffer takes. */
 interface Part {
@@ -37,7 +37,8 @@ export interface FileTransferParts {
 }
 
 /** A transfer whose bytes lie in a mirror. */
-interface MirroredTransfer extends AddressedTransfer {
+interface MirroredTransfer extends MovedRun {
+  readonly label: string;
   readonly region: MirroredRegion;
 }
 
@@ -76,15 +77,26 @@ export class FileTransfers {
       if (runs !== undefined) {
         const mirror = mirrors.find(file, position, runs.count * runs.pitch);
         if (mirror === null) throw new DefectError(`Cannot copy runs to "${target.buffer.label}": no mirror`);
-        const copy = copyOfRuns(runs, mirror.hostAddress, one.deviceAddress);
+        const copy = copyOfRuns(runs, mirror.mirrorAddress + BigInt(mirror.offset), one.deviceAddress);
         const code = driver.cuMemcpy2DAsync_v2(copy, stream);
         check(driver, 'cuMemcpy2DAsync', code, `copy weights to "${target.buffer.label}"`);
         copied = true;
         continue;
       }
       const region = mirrors.find(file, position, target.byteLength);
-      if (region === null) unmirrored.push(one);
-      else mirrored.push({ ...one, region });
+      if (region === null) {
+        unmirrored.push(one);
+        continue;
+      }
+      // Thousands a pass of a prompt: nothing is copied or looked up twice.
+      const { byteLength, buffer } = target;
+      mirrored.push({
+        source: region.deviceAddress,
+        target: one.deviceAddress,
+        byteLength,
+        label: buffer.label,
+        region,
+      });
     }
     const moved = this.#together(mirrored);
     if (moved === null) this.#eachAlone(mirrored);
@@ -110,10 +122,10 @@ export class FileTransfers {
 
   #eachAlone(mirrored: readonly MirroredTransfer[]): void {
     const { driver, stream } = this.#parts;
-    for (const { transfer, region, deviceAddress } of mirrored) {
-      const { buffer, byteLength } = transfer.target;
-      const code = driver.cuMemcpyAsync(deviceAddress, region.hostAddress, byteLength, stream);
-      check(driver, 'cuMemcpyAsync', code, `copy weights to "${buffer.label}"`);
+    for (const { target, byteLength, label, region } of mirrored) {
+      const from = region.mirrorAddress + BigInt(region.offset);
+      const code = driver.cuMemcpyAsync(target, from, byteLength, stream);
+      check(driver, 'cuMemcpyAsync', code, `copy weights to "${label}"`);
     }
   }
 
@@ -121,25 +133,22 @@ export class FileTransfers {
    * Brings many small regions by kernels that read a list of them. Returns what is to be called when they have landed, or
    * null where a copy for each is better, or no memory for the list is free.
    */
-  #together(mirrored: readonly MirroredTransfer[]): (() => void) | null {
+  #together(runs: readonly MirroredTransfer[]): (() => void) | null {
     const { bounce, launcher } = this.#parts;
-    const runs = mirrored.map(({ transfer, region, deviceAddress }): MovedRun => {
-      return { source: region.deviceAddress, target: deviceAddress, byteLength: transfer.target.byteLength };
-    });
     if (!movesTogether(runs)) return null;
-    const pieces = cutRuns(runs);
-    if (pieces.length * runBytes > bounce.byteLength) return null;
+    const pieces = piecesOf(runs);
+    if (pieces * runBytes > bounce.byteLength) return null;
     const list = bounce.tryTake();
     if (list === null) return null;
-    const moving = { label: mirrored[0]!.transfer.target.buffer.label };
+    const moving = { label: runs[0]!.label };
     const landed = (): void => {
       this.#moving.delete(moving);
       bounce.give(list);
     };
     this.#moving.add(moving);
     try {
-      writeRuns(pieces, list.bytes);
-      launcher.run([planMoveRuns(list.deviceAddress, pieces.length)]);
+      writeRuns(runs, list.bytes);
+      launcher.run([planMoveRuns(list.deviceAddress, pieces)]);
     } catch (error) {
       landed();
       throw error;

@@ -9,9 +9,10 @@ interface Mirror {
   readonly buffer: DeviceBuffer;
 }
 
-/** Pinned memory as the driver and as kernels name it. */
+/** A region of pinned memory: what the driver calls the mirror that it lies in, how far in it, and what kernels call it. */
 export interface MirroredRegion {
-  readonly hostAddress: bigint;
+  readonly mirrorAddress: bigint;
+  readonly offset: number;
   readonly deviceAddress: number;
 }
 
@@ -43,10 +44,7 @@ export class HostMirrors {
     if (mirror === undefined || mirror.path !== file.path) return null;
     const offset = position - mirror.position;
     if (offset + byteLength > mirror.byteLength) return null;
-    return {
-      hostAddress: mirror.hostAddress + BigInt(offset),
-      deviceAddress: mirror.buffer.address + offset,
-    };
+    return { mirrorAddress: mirror.hostAddress, offset, deviceAddress: mirror.buffer.address + offset };
   }
 }
 

@@ -25,28 +25,30 @@ export function movesTogether(runs: readonly MovedRun[]): boolean {
   return runs.length >= fewestRuns && bytes <= runs.length * mostMeanBytes;
 }
 
-/** Runs that no warp takes too long for. */
-export function cutRuns(runs: readonly MovedRun[]): MovedRun[] {
-  return runs.flatMap(({ source, target, byteLength }) =>
-    Array.from({ length: Math.ceil(byteLength / mostPieceBytes) }, (_, piece) => {
-      const at = piece * mostPieceBytes;
-      return {
-        source: source + at,
-        target: target + at,
-        byteLength: Math.min(mostPieceBytes, byteLength - at),
-      };
-    }),
-  );
+/** Pieces of runs that no warp takes too long for. */
+export function piecesOf(runs: readonly MovedRun[]): number {
+  return runs.reduce((sum, { byteLength }) => sum + Math.ceil(byteLength / mostPieceBytes), 0);
 }
 
-/** Writes pieces as the kernel reads them; `into` is aligned to 8 bytes and has room for them. */
+/**
+ * Writes the pieces of runs as the kernel reads them; `into` is aligned to 8 bytes and has room for them. Thousands a pass:
+ * nothing is made for each.
+ */
 export function writeRuns(runs: readonly MovedRun[], into: Uint8Array): void {
-  const words = new BigUint64Array(into.buffer, into.byteOffset, runs.length * (runBytes / 8));
-  runs.forEach(({ source, target, byteLength }, index) => {
-    words[3 * index] = BigInt(source);
-    words[3 * index + 1] = BigInt(target);
-    words[3 * index + 2] = BigInt(byteLength);
-  });
+  const words = new Uint32Array(into.buffer, into.byteOffset, Math.floor(into.byteLength / 4));
+  let next = 0;
+  const write = (value: number): void => {
+    words[next] = value >>> 0;
+    words[next + 1] = Math.floor(value / 2 ** 32);
+    next += 2;
+  };
+  for (const { source, target, byteLength } of runs) {
+    for (let at = 0; at < byteLength; at += mostPieceBytes) {
+      write(source + at);
+      write(target + at);
+      write(Math.min(mostPieceBytes, byteLength - at));
+    }
+  }
 }
 
 /** `runs`: device address of what `writeRuns` wrote. */

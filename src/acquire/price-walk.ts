@@ -8,6 +8,12 @@ export interface Spent {
   dense: number;
   rows: number;
   host: number;
+  /** Of the rows, those that come beside what is computed. */
+  beside: number;
+}
+
+function nothing(): Spent {
+  return { compute: 0, dense: 0, rows: 0, host: 0, beside: 0 };
 }
 
 /** Where nothing was measured: time of a byte of codes against a byte of weights; unpacking bounds it, not memory. */
@@ -23,7 +29,7 @@ const opsOfSet = 2;
  */
 export class TokenWalk {
   /** Of the last pass. */
-  spent: Spent = { compute: 0, dense: 0, rows: 0, host: 0 };
+  spent: Spent = nothing();
   readonly #placement: Placement;
   readonly #rates: MachineRates;
   readonly #hostTier: boolean;
@@ -66,7 +72,7 @@ export class TokenWalk {
     const { matrices, moved, tables } = this.#placement;
     const { rowStartSeconds, rowBytesPerSecond, outsideSeconds, roundTripSeconds, logitsSeconds } =
       this.#rates;
-    this.spent = { compute: 0, dense: 0, rows: 0, host: 0 };
+    this.spent = nothing();
     if (tables.some(({ path }) => path === 'rows')) {
       this.#wait(rowStartSeconds + moved.embeddingBytes / rowBytesPerSecond, 'rows');
     }
@@ -136,6 +142,7 @@ export class TokenWalk {
       const seconds = direct.seconds + guessed / direct.bytesPerSecond;
       needed -= guessed;
       this.spent.rows += seconds;
+      if (this.#placement.forecast === 'early') this.spent.beside += seconds;
       this.#queued += this.#placement.forecast === 'early' ? Math.max(0, seconds - this.#beside) : seconds;
     }
     this.#compute(direct.seconds + needed / direct.bytesPerSecond, opsOfSet, 'rows');
@@ -155,6 +162,7 @@ export class TokenWalk {
       const guess = this.#guessBytes(matrix);
       const landing = this.#guessed.get(matrix);
       this.spent.rows += this.#rowSeconds(guess);
+      if (landing !== undefined) this.spent.beside += this.#rowSeconds(guess);
       if (landing === undefined) this.#host += rowStartSeconds + this.#rowSeconds(guess);
       else this.#host = Math.max(this.#host, landing + wakeSeconds);
       moved -= guess;

@@ -69,19 +69,20 @@ export function priceToken(placement: Placement, rates: MachineRates, hostTier: 
     before = now;
     now = walk.pass();
   }
-  const { compute, dense, rows, host } = walk.spent;
+  const { compute, dense, rows, host, beside } = walk.spent;
   const serial = compute + dense + rows + host;
-  // What a walk of perfect overlap saves is saved as far as both can run at once; waits in it are nobody's work.
-  const saved = serial - (now - before);
-  const hidden = Math.max(0, saved) * rates.overlapShare;
-  const waited = Math.max(0, -saved);
+  const together = now - before;
+  // A walk hides all that it can; of what computes beside what moves, the machine may hide less.
+  const overlapped = Math.max(0, Math.min(serial - together, compute, dense + beside));
+  const total = together + (1 - rates.overlapShare) * overlapped;
+  const waited = Math.max(0, total - serial);
   const ms = (seconds: number) => seconds * 1000;
   return {
     computeMs: ms(compute),
     denseMs: ms(dense),
     rowsMs: ms(rows),
-    hiddenMs: ms(hidden),
+    hiddenMs: ms(serial + waited - total),
     hostMs: ms(host + waited),
-    totalMs: ms(serial + waited - hidden),
+    totalMs: ms(total),
   };
 }

@@ -90,7 +90,9 @@ async function measure(parts: Parts, room: LayerRoom, patterns: readonly Span[])
   const whole = dense.ops.filter(isOfLayer);
   const outside = dense.ops.filter((placed) => !isOfLayer(placed));
   const products = whole.filter(({ op }) => op.kind === 'linear');
-  const lists = [whole, products, outside];
+  // Half of the layers tell what a submission takes whatever is in it.
+  const half = whole.filter(({ label }) => layerOf(label) < layers >> 1);
+  const lists = [whole, products, outside, half];
   const sparse: { source: RoomSource; share: number }[] = [];
   if (isSparse(activation)) {
     lists.push(whole.filter(({ label }) => !ofNeurons.test(label)));
@@ -103,7 +105,11 @@ async function measure(parts: Parts, room: LayerRoom, patterns: readonly Span[])
   }
   const frozen = lists.map((list) => Object.freeze(list));
   const opSeconds = (await submitSeconds(bench.backend, whole.slice(0, separateOps))) / separateOps;
-  const [all, linear, others, rest, few, many] = (await bench.time(frozen)) as [number, ...number[]];
+  const times = await bench.time(frozen);
+  const fixed = layers < fewestHalved ? 0 : fixedSeconds(times[0]!, times[3]!, (layers >> 1) / layers);
+  const [all, linear, others, , rest, few, many] = times.map((seconds, index) =>
+    index === outsideIndex ? seconds : seconds - fixed,
+  ) as [number, ...number[]];
   const { denseBytes, neuronBytes } = dense.source;
   const computeBytesPerSecond = (denseBytes + neuronBytes) / linear!;
   const common = {
@@ -121,6 +127,19 @@ async function measure(parts: Parts, room: LayerRoom, patterns: readonly Span[])
   const activeBytesPerSecond = secondsAByte > 0 ? 1 / secondsAByte : computeBytesPerSecond;
   const started = few! - rest! - rows(narrow) / activeBytesPerSecond;
   return { ...common, setSeconds: Math.max(0, started) / narrow.source.sets, activeBytesPerSecond };
+}
+
+/** Halves of fewer layers tell little. */
+const fewestHalved = 4;
+const outsideIndex = 2;
+
+function layerOf(label: string): number {
+  return Number(/^layers\.(\d+)\./.exec(label)![1]);
+}
+
+/** What does not grow with the layers: at most what the shorter list would take were all of it so. */
+function fixedSeconds(whole: number, part: number, share: number): number {
+  return Math.max(0, Math.min((part - share * whole) / (1 - share), part / 2));
 }
 
 /** Of an op's label: a product with rows of neurons. */
@@ -159,15 +178,21 @@ function writePattern(backend: Backend, pattern: Span, share: number): number {
   return active / values.length;
 }
 
-/** Until the host can go on behind a submission of ops that were not recorded. */
+/** Until the host can go on behind a submission of ops that were not recorded, once its code has settled. */
 async function submitSeconds(backend: Backend, ops: readonly PlacedOp[]): Promise<number> {
   const times: number[] = [];
-  for (let turn = 0; turn < 9; turn += 1) {
+  for (let turn = 0; turn < 40; turn += 1) {
     const list = [...ops];
     const began = process.hrtime.bigint();
     const running = backend.submit(list);
     times.push(Number(process.hrtime.bigint() - began) / 1e9);
     await running;
   }
-  return times.sort((a, b) => a - b)[times.length >> 1]!;
+  return settled(times);
+}
+
+/** The median of the later half of times. */
+export function settled(times: readonly number[]): number {
+  const later = times.slice(times.length >> 1).sort((a, b) => a - b);
+  return later[later.length >> 1]!;
 }

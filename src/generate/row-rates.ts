@@ -25,35 +25,28 @@ export interface RowBench {
   readonly arena: Span;
 }
 
-const turns = 3;
+const turns = 5;
 
-/**
- * `again`: the least of several turns, where nothing caches what was read; else the first is what counts, and the others
- * are other rows.
- */
-export async function rowRates(
-  benches: readonly RowBench[],
-  activeShare: number,
-  again: boolean,
-): Promise<RowRates> {
-  const seconds = async (runs: (bench: RowBench) => readonly RowRun[]) => {
-    let [spent, bytes] = [0, 0];
-    for (const bench of benches) {
-      let least = Infinity;
-      for (let turn = 0; turn < (again ? turns : 1); turn += 1) {
-        const began = process.hrtime.bigint();
-        const list = runs(bench);
-        await bench.mover.read(bench.description.id, regionsOf(placeOf(bench), list));
-        least = Math.min(least, Number(process.hrtime.bigint() - began) / 1e9);
-        if (turn === 0) bytes += list.reduce((sum, { rows }) => sum + rows * bench.rowBytes, 0);
-      }
-      spent += least;
+/** Other rows in every turn, so that what one has left in a cache is of no use to the next; the median of turns. */
+export async function rowRates(benches: readonly RowBench[], activeShare: number): Promise<RowRates> {
+  const timed = async (runs: (bench: RowBench, turn: number) => readonly RowRun[]) => {
+    const each: number[] = [];
+    let bytes = 0;
+    for (let turn = 0; turn < turns; turn += 1) {
+      const bench = benches[turn % benches.length]!;
+      const began = process.hrtime.bigint();
+      const list = runs(bench, turn);
+      await bench.mover.read(bench.description.id, regionsOf(placeOf(bench), list));
+      each.push(Number(process.hrtime.bigint() - began) / 1e9);
+      bytes = list.reduce((sum, { rows }) => sum + rows * bench.rowBytes, 0);
     }
-    return { seconds: spent / benches.length, bytes: bytes / benches.length };
+    return { seconds: each.sort((a, b) => a - b)[turns >> 1]!, bytes };
   };
-  const active = await seconds((bench) => activeRuns(bench, activeShare));
-  const one = await seconds(() => [{ neuron: 0, slot: 0, rows: 1 }]);
-  const extents = await seconds(extentRuns);
+  const one = await timed(({ rows }, turn) => [
+    { neuron: Math.floor((rows * turn) / turns), slot: 0, rows: 1 },
+  ]);
+  const active = await timed((bench, turn) => activeRuns(bench, activeShare, turn));
+  const extents = await timed(extentRuns);
   const rowStartSeconds = Math.min(one.seconds, active.seconds / 2);
   return {
     rowStartSeconds,
@@ -63,24 +56,28 @@ export async function rowRates(
 }
 
 /** As many rows as are active in a token, at uneven distances, planned as a pass does. */
-function activeRuns({ rows, rowBytes, arena }: RowBench, activeShare: number): readonly RowRun[] {
+function activeRuns(
+  { rows, rowBytes, arena }: RowBench,
+  activeShare: number,
+  turn: number,
+): readonly RowRun[] {
   const room = Math.floor(arena.byteLength / rowBytes);
   const count = Math.max(1, Math.min(room, Math.round(activeShare * rows)));
   const step = rows / count;
   const neurons = Uint32Array.from({ length: count }, (_, index) =>
-    Math.floor(index * step + ((index * 7) % 5) * (step / 8)),
+    Math.floor((index + ((index * 7 + turn) % 5) / 5) * step),
   );
   const plan = planRounds(neurons, { packetRows: room, keptSlot: () => -1, offer: () => -1 });
   return plan.rounds.flatMap(({ runs }) => runs);
 }
 
 /** Every other block, as far as there is room. */
-function extentRuns({ rows, rowBytes, arena }: RowBench): readonly RowRun[] {
+function extentRuns({ rows, rowBytes, arena }: RowBench, turn: number): readonly RowRun[] {
   const run = Math.min(rows, blockInputs, Math.floor(arena.byteLength / rowBytes));
   const room = Math.max(1, Math.floor(arena.byteLength / rowBytes / run));
   const count = Math.max(1, Math.min(room, Math.floor(rows / run / 2)));
   return Array.from({ length: count }, (_, index) => ({
-    neuron: Math.min(index * 2 * run, rows - run),
+    neuron: Math.min((index * 2 + (turn % 2)) * run, rows - run),
     slot: index * run,
     rows: run,
   }));

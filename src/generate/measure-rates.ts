@@ -223,20 +223,27 @@ class Bench {
     const pieces = piecesOf([last, middle, first], size, readPieces);
     const cold = await stream(bench, pieces, slots, size, false);
     const rows = await rowRates([this.#rows(first), this.#rows(middle)], this.#options.activeShare);
-    const streams = await streamRates(bench, last);
+    const small = await streamRates(bench, last);
     // Again, now from the page cache: overlap is in doubt where reading takes a processor.
     const warm = await leastOf(() => stream(bench, pieces, slots, size, false));
     const both = await leastOf(() => stream(bench, pieces, slots, size, true));
-    const computeSeconds = warm.bytes / computeBytesPerSecond;
     // The first piece is read, and the last one computed with, beside nothing.
+    const computeSeconds = warm.bytes / computeBytesPerSecond;
     const beside = Math.min(computeSeconds, warm.seconds) * (1 - 1 / Math.max(2, pieces.length));
     const hidden = (computeSeconds + warm.seconds - both.seconds) / beside;
+    const overlapShare = Math.max(0, Math.min(1, hidden));
+    // Reading and computing take the same processors as the host does: what is left of small pieces is a piece's own.
+    const [read, computed] = [(small.bytes * warm.seconds) / warm.bytes, small.bytes / computeBytesPerSecond];
+    const alone = small.pieceSeconds - read - computed + overlapShare * Math.min(read, computed);
+    const pieceGapSeconds = Math.max(0, alone);
+    const gaps = Math.min(pieceGapSeconds * pieces.length, cold.seconds / 2);
     return {
-      denseBytesPerSecond: cold.bytes / cold.seconds,
+      denseBytesPerSecond: cold.bytes / (cold.seconds - gaps),
       ...rows,
-      ...streams,
-      pieceGapSeconds: 0,
-      overlapShare: Math.max(0, Math.min(1, hidden)),
+      wakeSeconds: small.wakeSeconds,
+      pieceSeconds: 0,
+      pieceGapSeconds,
+      overlapShare,
     };
   }
 
@@ -246,13 +253,14 @@ class Bench {
     const cut = matrix.cutTo(mirroredBytes);
     const { size, slots } = this.#pieces(devicePieceBytes, cut);
     const pieces = piecesOf([cut], size, streamedPieces);
-    const streams = await streamRates(bench, cut);
+    const { pieceSeconds, wakeSeconds } = await streamRates(bench, cut);
     const long = await leastOf(() => stream(bench, pieces, slots, size, true));
     const gap = (long.seconds - long.bytes / device.denseBytesPerSecond) / pieces.length;
     const { denseBytesPerSecond, rowBytesPerSecond, rowSet } = device;
     return {
       ...(await rowRates([this.#rows(cut)], this.#options.activeShare)),
-      ...streams,
+      pieceSeconds,
+      wakeSeconds,
       denseBytesPerSecond,
       directRows: rowSet ?? { seconds: 0, bytesPerSecond: rowBytesPerSecond },
       pieceGapSeconds: Math.max(0, gap),

@@ -14,6 +14,11 @@ export interface StreamRates {
   readonly wakeSeconds: number;
 }
 
+/** As it was measured: all that small pieces take, and their size. */
+export interface SmallPieces extends StreamRates {
+  readonly bytes: number;
+}
+
 /** Where streams are measured. */
 export interface StreamBench {
   readonly backend: Backend;
@@ -33,19 +38,19 @@ export interface Streamed {
 /** Of pieces that move so fast that the host is what takes time. */
 const smallPieces = 32;
 
-export async function streamRates(bench: StreamBench, matrix: StreamedMatrix): Promise<StreamRates> {
+export async function streamRates(bench: StreamBench, matrix: StreamedMatrix): Promise<SmallPieces> {
   const size = smallestPieceBytes(matrix.description);
   const most = Math.floor(bench.staging.byteLength / size);
   const small = piecesOf([matrix], size, smallPieces);
-  const timed = async (slots: number): Promise<number> => {
-    const { seconds, pieces } = await leastOf(() =>
+  const timed = async (slots: number) => {
+    const { seconds, bytes, pieces } = await leastOf(() =>
       stream(bench, small, Math.max(1, Math.min(slots, most)), size, true),
     );
-    return seconds / pieces;
+    return { pieceSeconds: seconds / pieces, bytes: bytes / pieces };
   };
-  const pieceSeconds = await timed(4);
+  const several = await timed(4);
   const alone = await timed(1);
-  return { pieceSeconds, wakeSeconds: Math.max(0, alone - pieceSeconds) / 2 };
+  return { ...several, wakeSeconds: Math.max(0, alone.pieceSeconds - several.pieceSeconds) / 2 };
 }
 
 /** The host's code settles in some hundred pieces, which takes longer than they do then. */

@@ -1,4 +1,4 @@
-import type { Backend } from '../backend/backend.js';
+import type { Backend, MoveWithin } from '../backend/backend.js';
 import { type Span, subspan } from '../memory/buffers.js';
 import { planRounds, type Round, type RoundPlan } from './rounds.js';
 import { type RowPlace, type RowReader, regionsOf } from './row-reader.js';
@@ -16,7 +16,7 @@ export interface Packet {
 /**
  * The older mechanism: the host gathers active rows and their indices into a packet, one copy takes the packet over,
  * and rows are scattered by the indices to the places of their neurons in a workspace of the whole matrix. Nothing
- * overlaps. The copy and the scatter go through the host here, since a CPU has no engine for them.
+ * overlaps. On a CPU, which has no engine for it, the scatter goes through the host; a device does it by one kernel.
  */
 export class StagedWay implements RowWay {
   readonly heldRows = 0;
@@ -57,22 +57,41 @@ export class StagedWay implements RowWay {
     await this.#reader.wait(mover.move(purpose, regionsOf(packet, runs)));
     ledger.move('indices', neurons.byteLength, movedRows, { layer, id, from: 'host', to: 'ram' });
     this.#backend.write(indices, new Uint8Array(neurons.buffer));
+    const { hostTier } = this.#backend;
+    if (hostTier?.moveWithin !== undefined) {
+      const scattered = hostTier.moveWithin(this.#places(this.#active.subarray(listBegin, listEnd)));
+      await this.#reader.wait(scattered);
+      return;
+    }
     const rows = subspan(this.#packet.rows, 0, movedRows * rowBytes);
     this.#scatter(await this.#backend.read(rows), await this.#backend.read(indices));
   }
 
   async reset(): Promise<void> {}
 
-  /** Rows of adjacent neurons are one write. */
-  #scatter(rows: Uint8Array, indexBytes: Uint8Array): void {
+  /** Where the rows of a packet belong; those of adjacent neurons are one move. */
+  #places(neurons: ArrayLike<number>): MoveWithin[] {
     const { arena, rowBytes } = this.#place;
-    const neurons = Array.from(new BigUint64Array(indexBytes.slice().buffer), Number);
+    const moves: MoveWithin[] = [];
     for (let begin = 0; begin < neurons.length; ) {
       let end = begin + 1;
       while (end < neurons.length && neurons[end] === neurons[end - 1]! + 1) end += 1;
-      const bytes = rows.subarray(begin * rowBytes, end * rowBytes);
-      this.#backend.write(subspan(arena, neurons[begin]! * rowBytes, bytes.byteLength), bytes);
+      const bytes = (end - begin) * rowBytes;
+      moves.push({
+        from: subspan(this.#packet.rows, begin * rowBytes, bytes),
+        to: subspan(arena, neurons[begin]! * rowBytes, bytes),
+      });
       begin = end;
+    }
+    return moves;
+  }
+
+  #scatter(rows: Uint8Array, indexBytes: Uint8Array): void {
+    const neurons = Array.from(new BigUint64Array(indexBytes.slice().buffer), Number);
+    const begin = this.#packet.rows.byteOffset;
+    for (const { from, to } of this.#places(neurons)) {
+      const at = from.byteOffset - begin;
+      this.#backend.write(to, rows.subarray(at, at + from.byteLength));
     }
   }
 }

@@ -58,6 +58,12 @@ export interface DeviceRates {
   readonly deviceBytesPerSecond: number;
 }
 
+/** Bytes of a device that are to lie elsewhere on it, too. */
+export interface MoveWithin {
+  readonly from: Span;
+  readonly to: Span;
+}
+
 /** Bytes that have come from a device. */
 export interface LandedBytes {
   /** Copies them out of the page-locked memory that they lie in, which is free then. To be called once. */
@@ -87,6 +93,8 @@ export interface HostTier {
   measureLink?(rowBytes: number): Promise<DeviceRates>;
   /** As `Backend.read`, for bytes that nobody needs at once: resolves when they have come, before they are copied again. */
   readLater?(source: Span): Promise<LandedBytes>;
+  /** Copies spans of the device to others of equal lengths, in one go behind all submissions so far; resolves when they have landed. */
+  moveWithin?(moves: readonly MoveWithin[]): Promise<void>;
   /** Page-locked bytes that the backend may take for copies, beside what is mirrored. */
   readonly bounceBytes?: number;
   /** Rows (tokens) of a pass up to which ops read a mirrored matrix once; beyond, its rows are better moved first. */

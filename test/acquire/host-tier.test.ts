@@ -152,6 +152,22 @@ describe.each([
     });
   });
 
+  it('staged packets are scattered by the device, where it can', async () => {
+    const { outputs: expected } = await run('resident', Infinity, false);
+    const { minimumBytes } = plan(prepared, 'packets-staged', maxRows, { hostTier: true });
+    for (const budgetBytes of [minimumBytes, minimumBytes + 20_000]) {
+      backend.movedWithin = 0;
+      const { outputs, session } = await run('packets-staged', budgetBytes, true);
+      expected.forEach((bytes, index) => {
+        expect(Buffer.compare(bytes, outputs[index]!), `pass ${index}`).toBe(0);
+      });
+      const { movedRows, moved } = session.ledger.totals();
+      expect(backend.movedWithin).toBeGreaterThan(0);
+      expect(backend.movedWithin).toBeLessThanOrEqual(movedRows['packet-rows']);
+      expect(moved.indices).toBe(8 * movedRows['packet-rows']);
+    }
+  });
+
   it.each(['early', 'late'] as const)(
     'guesses, %s: on the device, with the bytes and counts of guesses by the host',
     async (forecast) => {

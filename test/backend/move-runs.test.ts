@@ -73,6 +73,28 @@ describe('runs of rows on their way to the device', () => {
     expect(fake.live).toEqual({});
   });
 
+  it('within the device they are one launch, too', async () => {
+    const { fake, gpu, arena } = await open();
+    const other = spanOf(gpu.allocate({ label: 'other', cause: 'workspace', byteLength: rows * rowBytes }));
+    const moves = Array.from({ length: 40 }, (_, index) => ({
+      from: subspan(arena, index * rowBytes, rowBytes),
+      to: subspan(other, 5 * index * rowBytes, rowBytes),
+    }));
+    await gpu.hostTier.moveWithin!(moves);
+    await gpu.hostTier.moveWithin!([]);
+    expect(fake.launched).toEqual(['move_runs']);
+    expect(fake.copied).toBe(0);
+    const short = { from: subspan(arena, 0, 8), to: subspan(other, 0, 4) };
+    await expect(gpu.hostTier.moveWithin!([short])).rejects.toThrow(
+      'Cannot move 8 bytes of "row arena 0": "other" has room for 4',
+    );
+    const gone = { from: short.to, to: subspan(arena, 0, 4) };
+    gpu.release(other.buffer);
+    await expect(gpu.hostTier.moveWithin!([gone])).rejects.toThrow('Cannot move "other"');
+    await gpu.close();
+    expect(fake.live).toEqual({});
+  });
+
   it('a kernel that cannot be launched, or fails, is named', async () => {
     const { fake, gpu, arena } = await open();
     await gpu.transfer(every(30, 3, arena)); // makes the event that the failure is seen at
@@ -103,6 +125,8 @@ describe('lists of runs', () => {
     fc.assert(
       fc.property(fc.array(run, { maxLength: 5 }), (runs) => {
         const count = piecesOf(runs);
+        if (count > 0)
+          expect(() => writeRuns(runs, new Uint8Array(count * runBytes - 1))).toThrow(RangeError);
         const bytes = new Uint8Array(count * runBytes);
         writeRuns(runs, bytes);
         const words = Array.from(new BigUint64Array(bytes.buffer), Number);

@@ -141,6 +141,11 @@ export class CudaBackend implements Backend {
       directRows: largestRowsVariant,
       bounceBytes: bounceBytes * bounceCount + readBackBytes + statusWords * 4,
       mirror: (...what) => this.#mirror(...what),
+      moveWithin: async (moves) => {
+        this.#begin('move');
+        const runs = moves.map((one) => this.#memory.runOf(one));
+        await this.#track(this.#transfers.within(runs, this.#launcher));
+      },
       readLater: (source) => this.#readLater(source),
       measureLink: (rowBytes) => this.#measureLink(rowBytes),
     };

@@ -1,7 +1,9 @@
 import { SetupError } from '../../base/errors.js';
 import type { AllocationRequest, DeviceBuffer, Span } from '../../memory/buffers.js';
+import type { MoveWithin } from '../backend.js';
 import { notHeld, requireSpan } from '../buffer-checks.js';
 import { check, cudaCodes, type DriverLibrary, describe } from './driver.js';
+import type { LabelledRun } from './move-runs.js';
 import { allocatePinned, freePinned, type PinnedMemory } from './pinned-memory.js';
 
 /** Buffers of one context: in device memory, or in mapped host memory. The context is current in every call. */
@@ -101,6 +103,17 @@ export class DeviceMemory {
   address(action: string, span: Span): number {
     requireSpan(action, span, this.#buffers.has(span.buffer));
     return span.buffer.address + span.byteOffset;
+  }
+
+  /** Addresses of a move. Throws `RangeError` where the lengths differ. */
+  runOf({ from, to }: MoveWithin): LabelledRun {
+    if (from.byteLength !== to.byteLength) {
+      throw new RangeError(
+        `Cannot move ${from.byteLength} bytes of "${from.buffer.label}": "${to.buffer.label}" has room for ${to.byteLength}`,
+      );
+    }
+    const [source, target] = [this.address('move', from), this.address('move', to)];
+    return { source, target, byteLength: from.byteLength, label: to.buffer.label };
   }
 
   /** Of the whole device, now. */

@@ -7,7 +7,7 @@ import type { Completion } from './completion.js';
 import { check, type DriverLibrary } from './driver.js';
 import type { HostMirrors, MirroredRegion } from './host-mirrors.js';
 import type { Launcher } from './launcher.js';
-import { type MovedRun, movesTogether, piecesOf, planMoveRuns, runBytes, writeRuns } from './move-runs.js';
+import { type LabelledRun, movesTogether, piecesOf, planMoveRuns, runBytes, writeRuns } from './move-runs.js';
 
 /** Part of a transfer that one bounce buffer takes. */
 interface Part {
@@ -37,8 +37,7 @@ export interface FileTransferParts {
 }
 
 /** A transfer whose bytes lie in a mirror. */
-interface MirroredTransfer extends MovedRun {
-  readonly label: string;
+interface MirroredTransfer extends LabelledRun {
   readonly region: MirroredRegion;
 }
 
@@ -107,6 +106,28 @@ export class FileTransfers {
     ]);
     for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
     return { requestedBytes, elapsedNs: process.hrtime.bigint() - start };
+  }
+
+  /** Moves runs within the device, behind what `launcher` has enqueued; resolves when they have landed. */
+  async within(runs: readonly LabelledRun[], launcher: Launcher): Promise<void> {
+    const { bounce, enter, completion } = this.#parts;
+    for (let begin = 0; begin < runs.length; ) {
+      const list = await bounce.take();
+      const moving = { label: runs[begin]!.label };
+      this.#moving.add(moving);
+      try {
+        const part = runs.slice(begin, begin + Math.floor(list.bytes.byteLength / runBytes));
+        while (part.length > 1 && piecesOf(part) * runBytes > list.bytes.byteLength) part.length >>= 1;
+        begin += part.length;
+        writeRuns(part, list.bytes);
+        enter();
+        launcher.run([planMoveRuns(list.deviceAddress, piecesOf(part))]);
+        await completion.after(launcher.stream);
+      } finally {
+        this.#moving.delete(moving);
+        bounce.give(list);
+      }
+    }
   }
 
   /** Reads file regions straight into host memory. */

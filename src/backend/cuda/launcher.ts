@@ -32,7 +32,7 @@ function newSide(driver: DriverLibrary): Side {
 export class Launcher {
   readonly #driver: DriverLibrary;
   readonly #modules: KernelModules;
-  readonly #stream: bigint;
+  readonly stream: bigint;
   readonly #config: LaunchConfig;
   #side: Side | null = null;
   // Buffers of their own, off the JavaScript heap: foreign structures hold their addresses.
@@ -42,7 +42,7 @@ export class Launcher {
   constructor(driver: DriverLibrary, modules: KernelModules, stream: bigint) {
     this.#driver = driver;
     this.#modules = modules;
-    this.#stream = stream;
+    this.stream = stream;
     this.#config = new LaunchConfig(stream);
     this.#parameterList[0] = addressOf(this.#parameters);
   }
@@ -77,7 +77,7 @@ export class Launcher {
     const driver = this.#driver;
     this.#side ??= newSide(driver);
     const { stream, config, forked, ended } = this.#side;
-    check(driver, 'cuEventRecord', driver.cuEventRecord(forked, this.#stream));
+    check(driver, 'cuEventRecord', driver.cuEventRecord(forked, this.stream));
     check(driver, 'cuStreamWaitEvent', driver.cuStreamWaitEvent(stream, forked, 0));
     this.#launch(one, config);
     check(driver, 'cuEventRecord', driver.cuEventRecord(ended, stream));
@@ -87,7 +87,7 @@ export class Launcher {
     check(
       this.#driver,
       'cuStreamWaitEvent',
-      this.#driver.cuStreamWaitEvent(this.#stream, this.#side!.ended, 0),
+      this.#driver.cuStreamWaitEvent(this.stream, this.#side!.ended, 0),
     );
   }
 
@@ -118,7 +118,7 @@ export class Launcher {
   capture(launches: readonly Launch[]): bigint {
     const driver = this.#driver;
     const threadLocal = 1;
-    check(driver, 'cuStreamBeginCapture', driver.cuStreamBeginCapture_v2(this.#stream, threadLocal));
+    check(driver, 'cuStreamBeginCapture', driver.cuStreamBeginCapture_v2(this.stream, threadLocal));
     const graph = new BigUint64Array(1);
     let failure: unknown = null;
     try {
@@ -126,7 +126,7 @@ export class Launcher {
     } catch (error) {
       failure = error;
     }
-    const ended = driver.cuStreamEndCapture(this.#stream, graph);
+    const ended = driver.cuStreamEndCapture(this.stream, graph);
     if (failure !== null) {
       if (graph[0] !== 0n) driver.cuGraphDestroy(graph[0]!);
       throw failure;

@@ -7,6 +7,11 @@ export interface MovedRun {
   readonly byteLength: number;
 }
 
+/** With the name of the buffer that it goes to, for errors. */
+export interface LabelledRun extends MovedRun {
+  readonly label: string;
+}
+
 /** Of `runs` in MoveRunsParams: source, target and bytes, 8 bytes each. */
 export const runBytes = 24;
 /** A warp takes a piece: longer runs are cut, so that all have as much to do. */
@@ -35,6 +40,8 @@ export function piecesOf(runs: readonly MovedRun[]): number {
  * nothing is made for each.
  */
 export function writeRuns(runs: readonly MovedRun[], into: Uint8Array): void {
+  const [needed, room] = [piecesOf(runs) * runBytes, into.byteLength];
+  if (needed > room) throw new RangeError(`Cannot list runs in ${room} bytes: ${needed} bytes are needed`);
   const words = new Uint32Array(into.buffer, into.byteOffset, Math.floor(into.byteLength / 4));
   let next = 0;
   const write = (value: number): void => {

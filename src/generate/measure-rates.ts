@@ -1,15 +1,12 @@
-import type { StreamedMatrix } from '../acquire/bound-matrix.js';
 import { WeightMover } from '../acquire/executor.js';
-import { smallestPieceBytes, storedRowBytes, storedRows } from '../acquire/pieces.js';
 import type { MachineRates } from '../acquire/price.js';
-import type { Backend, DeviceRates } from '../backend/backend.js';
-import { blockInputs, type PlacedOp } from '../backend/ops.js';
+import type { Backend } from '../backend/backend.js';
+import type { PlacedOp } from '../backend/ops.js';
 import { storedBytes } from '../base/stored-type.js';
 import { lowBitFormat } from '../checkpoint/low-bit.js';
 import { largestLowBitInputs, lowBitLayout, roundedInputLayout } from '../checkpoint/low-bit-layout.js';
 import { defaultLowBit } from '../checkpoint/low-bit-plan.js';
 import { isSparse } from '../checkpoint/model-config.js';
-import type { MatrixDescription } from '../checkpoint/model-description.js';
 import type { PreparedModel } from '../checkpoint/prepared-model.js';
 import { type DeviceBuffer, type Span, spanOf, subspan } from '../memory/buffers.js';
 import { type KvShape, kvBytes } from '../memory/kv-cache.js';
@@ -18,9 +15,14 @@ import { layerRates, settled } from './layer-rates.js';
 import { linkRowBytes } from './link-rates.js';
 import { layerBytes } from './measured-layers.js';
 import { certifyOps, type MeasuredOps, quantisedOps } from './measured-ops.js';
-import { type RowBench, rowRates } from './row-rates.js';
+import {
+  type MovingBench,
+  pieceBytes,
+  ratesFromFile,
+  ratesFromMirror,
+  stagingSlots,
+} from './moving-rates.js';
 import { greedyOfFinite } from './sampler.js';
-import { leastOf, piecesOf, type StreamBench, stream, streamRates } from './stream-rates.js';
 
 const mebibyte = 1024 * 1024;
 /** Larger than the caches of a processor, or of a device; products over it take some milliseconds. */
@@ -30,15 +32,6 @@ const deviceSampleBytes = 256 * mebibyte;
 const deviceLayers = 12;
 /** Products of a submission to a device, where no layers are measured. */
 const deviceProducts = 16;
-/** As pieces of streamed matrices are at most. */
-const pieceBytes = 8 * mebibyte;
-const devicePieceBytes = 4 * mebibyte;
-const stagingSlots = 4;
-const streamedPieces = 16;
-/** Few enough for a disk that is slow. */
-const readPieces = 8;
-/** Of one matrix, in host memory that a device can reach. */
-const mirrorBytes = 32 * mebibyte;
 const passes = 3;
 /** Holds a row of any model. */
 const leastLanding = 64 * 1024;
@@ -85,7 +78,6 @@ class Bench {
   readonly #landing: Span;
   readonly #x: Span;
   readonly #out: Span;
-  readonly #mover: WeightMover;
   readonly #compact: readonly PlacedOp[];
   readonly #count: Span;
 
@@ -93,7 +85,6 @@ class Bench {
     this.#prepared = prepared;
     this.#backend = backend;
     this.#options = options;
-    this.#mover = new WeightMover(backend, prepared.weightsFile, new Ledger());
     const { description } = prepared;
     const most = backend.hostTier === undefined ? sampleBytes : deviceSampleBytes;
     const room = Math.min(most, Math.floor(options.budgetBytes / 4));
@@ -120,7 +111,18 @@ class Bench {
     const trips = await this.#roundTrip();
     const layers = await this.#layers();
     const products = await this.#products(layers.computeBytesPerSecond);
-    const moving = await this.#moving(device, layers.computeBytesPerSecond);
+    const bench: MovingBench = {
+      prepared: this.#prepared,
+      backend,
+      mover: new WeightMover(backend, this.#prepared.weightsFile, new Ledger()),
+      staging: this.#landing,
+      x: this.#x,
+      out: this.#out,
+      activeShare: this.#options.activeShare,
+    };
+    const moving = await (device === null
+      ? ratesFromFile(bench, layers.computeBytesPerSecond)
+      : ratesFromMirror(bench, device));
     // Where rows of logits can wait on a device, nobody waits for them.
     const logitsSeconds = hostTier?.readLater === undefined ? this.#lookAtLogits() : 0;
     return { ...layers, ...products, ...moving, ...trips, logitsSeconds };
@@ -201,107 +203,6 @@ class Bench {
     return span;
   }
 
-  /** What the link takes: that of a device with what is mirrored, else reads of the prepared file. */
-  async #moving(device: DeviceRates | null, computeBytesPerSecond: number) {
-    const second = this.#prepared.description.matrices.filter(({ role }) => role === 'second');
-    const [first, middle, last] = [0, second.length >> 1, second.length - 1].map((index) =>
-      this.#stored(second[index]!),
-    ) as [Stored, Stored, Stored];
-    const mirrored = device === null ? null : await this.#mirror(first);
-    try {
-      return mirrored === null
-        ? await this.#fromFile([first, middle, last], computeBytesPerSecond)
-        : await this.#fromMirror(first, device!, mirrored.byteLength);
-    } finally {
-      if (mirrored !== null) this.#backend.release(mirrored);
-    }
-  }
-
-  async #fromFile([first, middle, last]: readonly [Stored, Stored, Stored], computeBytesPerSecond: number) {
-    const bench = this.#streamBench;
-    const { size, slots } = this.#pieces(pieceBytes, last);
-    const pieces = piecesOf([last, middle, first], size, readPieces);
-    const cold = await stream(bench, pieces, slots, size, false);
-    const rows = await rowRates([this.#rows(first), this.#rows(middle)], this.#options.activeShare);
-    const small = await streamRates(bench, last);
-    // Again, now from the page cache: overlap is in doubt where reading takes a processor.
-    const warm = await leastOf(() => stream(bench, pieces, slots, size, false));
-    const both = await leastOf(() => stream(bench, pieces, slots, size, true));
-    // The first piece is read, and the last one computed with, beside nothing.
-    const computeSeconds = warm.bytes / computeBytesPerSecond;
-    const beside = Math.min(computeSeconds, warm.seconds) * (1 - 1 / Math.max(2, pieces.length));
-    const hidden = (computeSeconds + warm.seconds - both.seconds) / beside;
-    const overlapShare = Math.max(0, Math.min(1, hidden));
-    // Reading and computing take the same processors as the host does: what is left of small pieces is a piece's own.
-    const [read, computed] = [(small.bytes * warm.seconds) / warm.bytes, small.bytes / computeBytesPerSecond];
-    const alone = small.pieceSeconds - read - computed + overlapShare * Math.min(read, computed);
-    const pieceGapSeconds = Math.max(0, alone);
-    const gaps = Math.min(pieceGapSeconds * pieces.length, cold.seconds / 2);
-    return {
-      denseBytesPerSecond: cold.bytes / (cold.seconds - gaps),
-      ...rows,
-      wakeSeconds: small.wakeSeconds,
-      pieceSeconds: 0,
-      pieceGapSeconds,
-      overlapShare,
-    };
-  }
-
-  /** As they come to a device: copied by its engine from host memory that it can reach. */
-  async #fromMirror(matrix: Stored, device: DeviceRates, mirroredBytes: number) {
-    const bench = this.#streamBench;
-    const cut = matrix.cutTo(mirroredBytes);
-    const { size, slots } = this.#pieces(devicePieceBytes, cut);
-    const pieces = piecesOf([cut], size, streamedPieces);
-    const { pieceSeconds, wakeSeconds } = await streamRates(bench, cut);
-    const long = await leastOf(() => stream(bench, pieces, slots, size, true));
-    const gap = (long.seconds - long.bytes / device.denseBytesPerSecond) / pieces.length;
-    const { denseBytesPerSecond, rowBytesPerSecond, rowSet } = device;
-    return {
-      ...(await rowRates([this.#rows(cut)], this.#options.activeShare)),
-      pieceSeconds,
-      wakeSeconds,
-      denseBytesPerSecond,
-      directRows: rowSet ?? { seconds: 0, bytesPerSecond: rowBytesPerSecond },
-      pieceGapSeconds: Math.max(0, gap),
-      overlapShare: 1,
-    };
-  }
-
-  /** As a plan stages pieces, as far as there is room for them. */
-  #pieces(most: number, { least }: Stored): { size: number; slots: number } {
-    const room = this.#landing.byteLength;
-    const size = Math.max(Math.min(most, Math.floor(room / stagingSlots)), least);
-    return { size, slots: Math.max(1, Math.min(stagingSlots, Math.floor(room / size))) };
-  }
-
-  /** The first rows of a matrix in memory that the device can reach. */
-  #mirror(matrix: Stored): Promise<DeviceBuffer> {
-    const byteLength = matrix.cutTo(mirrorBytes).byteLength;
-    const request = { label: 'rates', cause: 'workspace', byteLength } as const;
-    return this.#backend.hostTier!.mirror(this.#prepared.weightsFile, matrix.filePosition, request);
-  }
-
-  get #streamBench(): StreamBench {
-    return {
-      backend: this.#backend,
-      mover: this.#mover,
-      staging: this.#landing,
-      x: this.#x,
-      out: this.#out,
-    };
-  }
-
-  #stored(description: MatrixDescription): Stored {
-    return new Stored(description, this.#prepared.tensor(description.id).byteOffset);
-  }
-
-  #rows({ description, filePosition }: Stored): RowBench {
-    const rowBytes = storedRowBytes(description);
-    const rows = storedRows(description);
-    return { mover: this.#mover, description, filePosition, rowBytes, rows, arena: this.#landing };
-  }
-
   /** The shortest time of each list, in turns, behind those that make a device record the ops; less what nothing takes. */
   async #leastSeconds(lists: readonly (readonly PlacedOp[])[]): Promise<number[]> {
     const nothing = await this.#idleSeconds();
@@ -353,34 +254,6 @@ class Bench {
       least = Math.min(least, secondsSince(began));
     }
     return least;
-  }
-}
-
-/** A matrix of input-major rows as it lies in the prepared file. */
-class Stored implements StreamedMatrix {
-  readonly description: MatrixDescription;
-  readonly filePosition: number;
-  readonly strided = false;
-
-  constructor(description: MatrixDescription, filePosition: number) {
-    this.description = description;
-    this.filePosition = filePosition;
-  }
-
-  get byteLength(): number {
-    return storedRows(this.description) * storedRowBytes(this.description);
-  }
-
-  /** Of the smallest piece. */
-  get least(): number {
-    return smallestPieceBytes(this.description);
-  }
-
-  /** Its first blocks of rows, one at least. */
-  cutTo(limitBytes: number): Stored {
-    if (this.byteLength <= limitBytes) return this;
-    const blocks = Math.max(1, Math.floor(limitBytes / storedRowBytes(this.description) / blockInputs));
-    return new Stored({ ...this.description, inputs: blocks * blockInputs }, this.filePosition);
   }
 }
 

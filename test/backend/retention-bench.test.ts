@@ -32,6 +32,7 @@ test('the benchmark of ways for rows to come runs all of them, to the same diges
     'forecast early',
     'forecast late',
     'extents',
+    'staged',
     'stream',
     'packets, none kept',
     'lru:1024',

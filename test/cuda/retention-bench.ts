@@ -140,6 +140,7 @@ function plansFor({ budgetBytes }: RetentionOptions, profile: ActivationProfile 
     { name: 'forecast early', policy: 'forecast', ...limited, more: { forecast: 'early' } },
     { name: 'forecast late', policy: 'forecast', ...limited, more: { forecast: 'late' } },
     { name: 'extents', policy: 'extents', ...limited },
+    { name: 'staged', policy: 'packets-staged', ...limited },
     { name: 'stream', policy: 'stream', ...limited },
   ];
 }

@@ -67,6 +67,23 @@ describe('rates of a machine', () => {
     expect(seen.peak).toBeLessThanOrEqual(budgetBytes / 2 + 100_000);
   });
 
+  test('are measured where a matrix is larger than what there is room for', async () => {
+    const wide = { ...shape, hiddenSize: 256, ffnSize: 512 }; // matrices of 524 KB, pieces of 262 KB
+    const few = 2_000_000;
+    for (const config of [optConfig(wide), gatedConfig(wide)]) {
+      const prepared = writePrepared(describeModel(config, 'f32'), 6, () => 'mixed');
+      const backend = await openOracle();
+      const seen = watched(backend);
+      const rates = await measureRates(prepared, backend, { budgetBytes: few, activeShare: 0.05 });
+      await backend.close();
+      await prepared.close();
+      expect(rates.computeBytesPerSecond).toBeGreaterThan(0);
+      expect(rates.activeBytesPerSecond).toBeGreaterThan(0);
+      expect(seen.held).toBe(0);
+      expect(seen.peak).toBeLessThanOrEqual(few / 2 + 100_000);
+    }
+  });
+
   test('of a device are those of its link, and its products those of its own memory', async () => {
     const rowSet = { seconds: 1e-5, bytesPerSecond: 4.5e10 };
     const link = { denseBytesPerSecond: 5e10, rowBytesPerSecond: 4e10, deviceBytesPerSecond: 4e12, rowSet };

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type ActivationProfile, makeProfile } from '../../src/acquire/activation-profile.js';
+import { GuessLearner, guessFeatures } from '../../src/acquire/guess-table.js';
 import { hostBytesOf } from '../../src/acquire/mirror-weights.js';
 import type { PolicyName } from '../../src/acquire/policy.js';
 import type { PreparedModel } from '../../src/checkpoint/prepared-model.js';
@@ -236,6 +237,31 @@ describe.each([
       });
     },
   );
+
+  it('a learned guesser sees the input of a layer on the host, and its rows come by transfers', async () => {
+    const { outputs: expected } = await run('resident', Infinity, false);
+    const counts = recordedProfile(prepared);
+    const tables = counts.matrices.map(({ id }) => ({
+      id,
+      weights: new GuessLearner(shape.ffnSize).weights(),
+    }));
+    const guesser = { features: guessFeatures, tables } as const;
+    const profile = makeProfile('0'.repeat(64), 30, counts.matrices, guesser);
+    const placement = plan(prepared, 'forecast', maxRows, { hostTier: true, guesser: 'residual', profile });
+    const session = await openSession(backend, prepared, placement, profile);
+    const drive = session.drive();
+    for (const [pass, { kind, ids, wantsHead }] of passes.entries()) {
+      const output = await drive.pass(kind, ids, wantsHead);
+      expect(Buffer.compare(output, expected[pass]!), `pass ${pass}`).toBe(0);
+    }
+    const totals = session.ledger.totals();
+    expect(totals.totalHeldPeak).toBe(placement.totalBytes);
+    expect(totals.movedRows['forecast-wasted']).toBeGreaterThan(0);
+    expect(session.records.filter(({ cause }) => cause === 'active-set-readback').length).toBeGreaterThan(6);
+    expect(session.source.repeats('decode', 1)).toBe(false);
+    drive.close();
+    await session.source.close();
+  });
 
   it('a pass that fails between lookup and landing leaves no row that is not there', async () => {
     const retain = { kind: 'lru', rowsPerMatrix: 8 } as const;

@@ -1,6 +1,6 @@
+import { firstOps, type MachineRates } from './machine-rates.js';
 import type { PlacedMatrix, Placement } from './placement.js';
 import { directPaths, isRowPath } from './policy.js';
-import type { MachineRates } from './price.js';
 
 /** Seconds of a pass by what they go to, as if one thing were done behind another. */
 export interface Spent {
@@ -206,8 +206,10 @@ export class TokenWalk {
   }
 
   #submit(): void {
-    const work = this.#repeats ? 0 : this.#queuedOps * this.#rates.opSeconds;
-    this.#wait(work, 'host');
+    const { opSeconds, moreOpSeconds } = this.#rates;
+    const first = Math.min(firstOps, this.#queuedOps);
+    const work = first * opSeconds + (this.#queuedOps - first) * moreOpSeconds;
+    this.#wait(this.#repeats ? 0 : work, 'host');
     if (this.#queued > 0) this.#device = Math.max(this.#device, this.#host) + this.#queued;
     this.#queued = 0;
     this.#queuedOps = 0;

@@ -1,3 +1,4 @@
+import { firstOps } from '../acquire/machine-rates.js';
 import type { Backend } from '../backend/backend.js';
 import type { PlacedOp } from '../backend/ops.js';
 import { Pass } from '../backend/pass.js';
@@ -20,8 +21,9 @@ export interface LayerRates {
   /** Finding an active set and starting the product over it; then the rows of the set, that lie where they are used. */
   readonly setSeconds: number;
   readonly activeBytesPerSecond: number;
-  /** Host work on each op of a submission that is none of those recorded before. */
+  /** Host work on each of the first ops of a submission that is no frozen list, and on each further one. */
   readonly opSeconds: number;
+  readonly moreOpSeconds: number;
 }
 
 /** Where layers are measured. */
@@ -88,14 +90,13 @@ async function measure(parts: Parts, room: LayerRoom, patterns: readonly Span[])
   const { layers, activation } = description.config;
   const dense = await emitted(parts, room);
   const whole = dense.ops.filter(isOfLayer);
-  const outside = dense.ops.filter((placed) => !isOfLayer(placed));
   const products = whole.filter(({ op }) => op.kind === 'linear');
   // Half of the layers tell what a submission takes whatever is in it.
   const half = whole.filter(({ label }) => layerOf(label) < layers >> 1);
-  const lists = [whole, products, outside, half];
+  const outside = dense.ops.filter((placed) => !isOfLayer(placed));
+  const lists = [whole, products, half, [...dense.ops], outside];
   const sparse: { source: RoomSource; share: number }[] = [];
   if (isSparse(activation)) {
-    lists.push(whole.filter(({ label }) => !ofNeurons.test(label)));
     for (const [index, pattern] of patterns.entries()) {
       const share = writePattern(bench.backend, pattern, bench.activeShare * (index === 0 ? 1 : wider));
       const { ops, source } = await emitted(parts, { ...room, pattern });
@@ -103,20 +104,28 @@ async function measure(parts: Parts, room: LayerRoom, patterns: readonly Span[])
       lists.push(ops.filter(isOfLayer));
     }
   }
-  const frozen = lists.map((list) => Object.freeze(list));
-  const opSeconds = (await submitSeconds(bench.backend, whole.slice(0, separateOps))) / separateOps;
-  const times = await bench.time(frozen);
-  const fixed = layers < fewestHalved ? 0 : fixedSeconds(times[0]!, times[3]!, (layers >> 1) / layers);
-  const [all, linear, others, , rest, few, many] = times.map((seconds, index) =>
-    index === outsideIndex ? seconds : seconds - fixed,
-  ) as [number, ...number[]];
+  const times = await bench.time(lists.map((list) => Object.freeze(list)));
+  const fixed = layers < fewestHalved ? 0 : fixedSeconds(times[0]!, times[2]!, (layers >> 1) / layers);
+  const [all, linear, , everything, , few, many] = times.map((seconds) => seconds - fixed) as [
+    number,
+    number,
+    number,
+    number,
+    number,
+    number?,
+    number?,
+  ];
+  const short = await submitSeconds(bench.backend, whole.slice(0, firstOps));
+  const long = await submitSeconds(bench.backend, whole);
   const { denseBytes, neuronBytes } = dense.source;
-  const computeBytesPerSecond = (denseBytes + neuronBytes) / linear!;
+  const computeBytesPerSecond = (denseBytes + neuronBytes) / linear;
   const common = {
     computeBytesPerSecond,
-    layerSeconds: Math.max(0, all - linear!) / layers,
-    outsideSeconds: others!,
-    opSeconds,
+    layerSeconds: Math.max(0, all - linear) / layers,
+    // Beside layers less than alone, but a difference of long times may be anything.
+    outsideSeconds: Math.max(0, Math.min(everything - all, times[4]!)),
+    opSeconds: short / Math.min(firstOps, whole.length),
+    moreOpSeconds: Math.max(0, long - short) / Math.max(1, whole.length - firstOps),
   };
   const [narrow, wide] = sparse;
   if (narrow === undefined || wide === undefined) {
@@ -125,13 +134,14 @@ async function measure(parts: Parts, room: LayerRoom, patterns: readonly Span[])
   const rows = ({ source, share }: { source: RoomSource; share: number }) => source.neuronBytes * share;
   const secondsAByte = (many! - few!) / (rows(wide) - rows(narrow));
   const activeBytesPerSecond = secondsAByte > 0 ? 1 / secondsAByte : computeBytesPerSecond;
-  const started = few! - rest! - rows(narrow) / activeBytesPerSecond;
+  // Beside what the layers take whose products over neurons are left out at the rate of all.
+  const others = Math.max(all, linear) - neuronBytes / computeBytesPerSecond;
+  const started = few! - others - rows(narrow) / activeBytesPerSecond;
   return { ...common, setSeconds: Math.max(0, started) / narrow.source.sets, activeBytesPerSecond };
 }
 
 /** Halves of fewer layers tell little. */
 const fewestHalved = 4;
-const outsideIndex = 2;
 
 function layerOf(label: string): number {
   return Number(/^layers\.(\d+)\./.exec(label)![1]);
@@ -141,12 +151,6 @@ function layerOf(label: string): number {
 function fixedSeconds(whole: number, part: number, share: number): number {
   return Math.max(0, Math.min((part - share * whole) / (1 - share), part / 2));
 }
-
-/** Of an op's label: a product with rows of neurons. */
-const ofNeurons = /\.(up|second)$/;
-
-/** As many as lie between two products whose weights have to come first. */
-const separateOps = 6;
 
 function isOfLayer({ label }: PlacedOp): boolean {
   return label.startsWith('layers.');

@@ -1,5 +1,5 @@
 import { WeightMover } from '../acquire/executor.js';
-import type { MachineRates } from '../acquire/price.js';
+import type { MachineRates } from '../acquire/machine-rates.js';
 import type { Backend } from '../backend/backend.js';
 import type { PlacedOp } from '../backend/ops.js';
 import { storedBytes } from '../base/stored-type.js';

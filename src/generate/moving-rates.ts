@@ -1,7 +1,7 @@
 import type { StreamedMatrix } from '../acquire/bound-matrix.js';
 import type { WeightMover } from '../acquire/executor.js';
+import type { MachineRates } from '../acquire/machine-rates.js';
 import { smallestPieceBytes, storedRowBytes, storedRows } from '../acquire/pieces.js';
-import type { MachineRates } from '../acquire/price.js';
 import type { DeviceRates } from '../backend/backend.js';
 import { blockInputs } from '../backend/ops.js';
 import type { MatrixDescription } from '../checkpoint/model-description.js';

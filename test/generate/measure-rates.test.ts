@@ -12,7 +12,7 @@ const shape = { hiddenSize: 64, ffnSize: 256, layers: 2, heads: 2, vocabSize: 90
 const budgetBytes = 3_000_000;
 
 /** Differences of times, which may be lost among others. */
-const mayBeNothing = /^(layer|set|piece|pieceGap|wake)Seconds$/;
+const mayBeNothing = /^(layer|outside|set|moreOp|piece|pieceGap|wake)Seconds$/;
 
 /** Counts what a backend holds, and has every op that it runs. */
 function watched(backend: Backend) {

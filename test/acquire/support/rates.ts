@@ -13,6 +13,7 @@ export const noRates: MachineRates = {
   setSeconds: 0,
   activeBytesPerSecond: Infinity,
   opSeconds: 0,
+  moreOpSeconds: 0,
   pieceSeconds: 0,
   pieceGapSeconds: 0,
   wakeSeconds: 0,

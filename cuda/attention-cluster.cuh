@@ -2,33 +2,10 @@
 // of 128 threads take the blocks of 128 positions in turn. Keys and values come to shared memory by asynchronous copies,
 // as many blocks ahead as there is room for; the first block of threads adds all block sums in order.
 #pragma once
+#include "cluster.cuh"
 #include "numbers.cuh"
 
 #if __CUDA_ARCH__ >= 900
-__device__ __forceinline__ void clusterArrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
-__device__ __forceinline__ void clusterWait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
-__device__ __forceinline__ u32 clusterRank() {
-  u32 rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-__device__ __forceinline__ u32 clusterSize() {
-  u32 size;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-  return size;
-}
-__device__ __forceinline__ u32 sharedAddress(const void *local) {
-  u32 address;
-  asm("{ .reg .u64 shared; cvta.to.shared.u64 shared, %1; cvt.u32.u64 %0, shared; }" : "=r"(address) : "l"(local));
-  return address;
-}
-// To the place of `local` in the shared memory of block `rank` of the cluster.
-__device__ __forceinline__ void storeRemote(float *local, u32 rank, float value) {
-  u32 remote;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(sharedAddress(local)), "r"(rank));
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");
-}
-
 __device__ __forceinline__ void copyAsync(void *shared, const void *global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(sharedAddress(shared)), "l"(global) : "memory");
 }

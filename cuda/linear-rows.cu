@@ -54,7 +54,9 @@ template <class E, int R> __device__ __forceinline__ void linearRows(const Linea
       for (int r = 0; r < R; r++) partial[((block - begin) * R + r) * columns + lane] = acc[r];
     }
     __syncthreads();
-    addBlockSums<R>(p, product, partial, sums, firstColumn, columns, end - begin, begin == 0, end == blocks);
+    const int r = rowOf<R>(threadIdx.x, columns);
+    addBlockSums<R>(p, product, partial, sums, firstColumn, columns, product.outputs, end - begin, begin == 0, end == blocks,
+                    outputEnd(p, product, r, firstColumn + (int)threadIdx.x - r * columns));
     if (end < blocks) __syncthreads();
   }
 }

@@ -18,6 +18,16 @@ __device__ __forceinline__ void copyAside(void *shared, const void *source, int 
 #endif
 }
 
+// Copies 16 bytes to shared memory beside the thread.
+__device__ __forceinline__ void copyWhole(void *shared, const void *source) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(shared)), "l"(source)
+               : "memory");
+#else
+  *(uint4 *)shared = *(const uint4 *)source;
+#endif
+}
+
 // Ends a group of this thread's copies; groups may be empty.
 __device__ __forceinline__ void endCopyGroup() {
 #if __CUDA_ARCH__ >= 800
@@ -52,11 +62,4 @@ __device__ __forceinline__ void prefetchBytes(const void *address, i64 byteLengt
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"((const char *)address + at),
                  "r"((u32)(byteLength - at < part ? byteLength - at : part)));
 #endif
-}
-
-// Asks for the lines of a vector of floats that every block of threads reads.
-__device__ __forceinline__ void prefetchFloats(const float *address, int count) {
-  if (address == nullptr) return;
-  for (int i = threadIdx.x * 32; i < count; i += blockDim.x * 32)
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(address + i));
 }

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { KernelVariants } from '../../src/backend/cuda/launch.js';
 import { planLaunches } from '../../src/backend/cuda/plan-launches.js';
+import { streamShape } from '../../src/backend/cuda/stream-shape.js';
 import type {
   ActiveInputsOp,
   AttentionOp,
@@ -120,18 +121,30 @@ describe('launches of the CUDA backend', () => {
   it('a decode layer is five launches, and each reports errors under its own op', () => {
     const launches = planLaunches(placed(layer()), cudaFacts);
     expect(launches.map(({ kernel }) => kernel)).toEqual([
-      'linear_stream_f16_r1_16x4',
+      'linear_stream_f16_r1_16x2',
       'attention_cluster_f16',
       'linear_stream_f16_r1_16x2',
-      'linear_stream_f16_r1_16x4',
+      'linear_stream_f16_r1_16x2',
       'active_direct_f16_r1_16B',
     ]);
-    expect(launches[0]!.grid).toEqual([40, 3, 1]);
+    expect(launches[0]!.grid).toEqual([80, 3, 1]);
     expect(launches[0]!.values).toMatchObject({ norm: 0, store: 1, status: cudaFacts.statusAddress + 4 * 4 });
-    expect(launches[1]!.cluster).toBe(4);
+    expect(launches.map(({ cluster }) => cluster)).toEqual([1, 4, 1, 1, 1]);
     expect(launches[3]!.values).toMatchObject({ norm: 0, activation: 0, store: -1 });
     // One more block of threads than the columns need writes the active set.
     expect(launches[4]!.grid).toEqual([41, 1, 1]);
+    // Every row of the second projection: 40 groups of 64 columns, 16 of 80 blocks of inputs each of a cluster.
+    const [second] = planLaunches(placed([linear(span(ffn * 4), ffn, hidden)]), cudaFacts);
+    expect(second!).toMatchObject({ kernel: 'linear_stream_f16_r1_16x4', grid: [200, 1, 1], cluster: 5 });
+    expect(second!.values).toMatchObject({
+      ranks: 5,
+      share: 13,
+      blocksPerRound: 16,
+      rounds: 1,
+      prefetchBytes: 0,
+    });
+    const [oldest] = planLaunches(placed([linear(span(ffn * 4), ffn, hidden)]), oldestFacts);
+    expect(oldest!).toMatchObject({ cluster: 1, values: { ranks: 1 } });
   });
 
   it('a decode layer with certificates is five launches, or six where directions need the input first', () => {
@@ -294,6 +307,35 @@ describe('launches of the CUDA backend', () => {
     },
     300_000,
   );
+
+  it('ranks of a cluster share all blocks of inputs and end all columns, where there are clusters', () => {
+    const clustered = new Set<number>();
+    for (const inputs of [1, 128, 129, 640, 2560, 2600, 10_240, 28_672]) {
+      for (const outputs of [8, 136, 2560, 2568, 7680, 50_272]) {
+        for (const variant of [1, 2, 4, 8] as const) {
+          for (const type of ['f16', 'f32'] as const) {
+            for (const norm of [false, true]) {
+              const request = { type, variant, inputs, outputs: [outputs], norm };
+              const shape = streamShape(request, cudaFacts);
+              expect(streamShape(request, oldestFacts)?.ranks ?? 1).toBe(1);
+              if (shape === null) continue;
+              const { ranks, share, columns, rounds, blocksPerRound, turnsOfRound, turnsOfTile } = shape;
+              const name = `${inputs} x ${outputs}, ${variant} rows of ${type}${norm ? ' behind a norm' : ''}`;
+              clustered.add(ranks);
+              expect(ranks * rounds * blocksPerRound * 128, name).toBeGreaterThanOrEqual(inputs);
+              expect(ranks === 1 || rounds === 1, name).toBe(true);
+              expect(ranks * share, name).toBeGreaterThanOrEqual(columns);
+              expect(ranks, name).toBeLessThanOrEqual(8);
+              expect((shape.grid / ranks) * columns, name).toBeGreaterThanOrEqual(outputs);
+              expect(shape.warps * turnsOfRound, name).toBeGreaterThanOrEqual(shape.tiles * turnsOfTile);
+              expect(shape.sharedBytes, name).toBeLessThanOrEqual(cudaFacts.sharedBytes);
+            }
+          }
+        }
+      }
+    }
+    expect(clustered.size).toBeGreaterThan(1);
+  });
 
   it('asks ahead for no byte beyond a matrix', () => {
     for (const { kernel, grid, values } of planLaunches(placed(layer()), cudaFacts)) {

@@ -52,10 +52,16 @@ function streamLaunch(group: LinearGroup, facts: LaunchFacts): Launch | null {
       grid: [shape.grid, products.length],
       threads: shape.warps * 32,
       sharedBytes: shape.sharedBytes,
+      cluster: shape.ranks,
       overlapsPrevious: true,
     },
     valuesOf(group, facts, {
       blocksPerRound: shape.blocksPerRound,
+      ranks: shape.ranks,
+      share: shape.share,
+      rounds: shape.rounds,
+      turnsOfRound: shape.turnsOfRound,
+      turnsOfTile: shape.turnsOfTile,
       tiles: shape.tiles,
       depth: shape.depth,
       prefetchBytes: facts.overlaps ? prefetchShare(products, shape.grid, shape.prefetchedBytes) : 0,
@@ -101,19 +107,28 @@ function anyLaunch(group: LinearGroup, facts: LaunchFacts): Launch {
       sharedBytes,
       overlapsPrevious: true,
     },
-    valuesOf(group, facts, { blocksPerRound, tiles: 1, depth: 0, prefetchBytes: 0 }),
+    valuesOf(group, facts, { ...notStreamed, blocksPerRound }),
   );
 }
 
-type ShapeValues = Pick<
-  ParameterValues<'LinearRowsParams'>,
-  'blocksPerRound' | 'tiles' | 'depth' | 'prefetchBytes'
->;
+/** Of kernels without a ring. */
+const notStreamed = {
+  ranks: 1,
+  share: 0,
+  rounds: 0,
+  turnsOfRound: 0,
+  turnsOfTile: 0,
+  tiles: 1,
+  depth: 0,
+  prefetchBytes: 0,
+} as const;
+
+type ShapeValues = Pick<ParameterValues<'LinearRowsParams'>, 'blocksPerRound' | keyof typeof notStreamed>;
 
 function valuesOf(
   { products, norm, activation: fused, store }: LinearGroup,
   facts: LaunchFacts,
-  { blocksPerRound, tiles, depth, prefetchBytes }: ShapeValues,
+  shape: ShapeValues,
 ): ParameterValues<'LinearRowsParams'> {
   const op = products[0]!;
   const activation = fused ?? noActivation;
@@ -128,10 +143,15 @@ function valuesOf(
     continues: op.continues ? 1 : 0,
     activation: activation.code,
     threshold: activation.threshold,
-    blocksPerRound,
-    tiles,
-    depth,
-    prefetchBytes,
+    blocksPerRound: shape.blocksPerRound,
+    ranks: shape.ranks,
+    share: shape.share,
+    rounds: shape.rounds,
+    turnsOfRound: shape.turnsOfRound,
+    turnsOfTile: shape.turnsOfTile,
+    tiles: shape.tiles,
+    depth: shape.depth,
+    prefetchBytes: shape.prefetchBytes,
     matrix0: at(a!.matrix.span),
     out0: at(a!.out) + a!.outOffset * 4,
     bias0: at(a!.bias),

@@ -1,6 +1,6 @@
 import type { ActivateOp, LinearOp, Matrix, NormOp, Op } from '../../../src/backend/ops.js';
 import { type StoredType, storedBytes } from '../../../src/base/stored-type.js';
-import type { Span } from '../../../src/memory/buffers.js';
+import { type Span, subspan } from '../../../src/memory/buffers.js';
 import { type CaseGroup, type ContractCase, storedTypes } from './case.js';
 import type { Workbench } from './workbench.js';
 
@@ -20,6 +20,9 @@ export function alignedGroups(): CaseGroup[] {
         productCase(type, rows, 640, 96, false),
         productCase(type, rows, 1000, 80, true),
         activeCase(type, rows, 1000, 72, 0.1),
+        splitCase(type, rows, 1411, 330, 76 + 8 * rows),
+        // Whichever half is longer, it has enough blocks for clusters to share.
+        splitCase(type, rows, 9100, 72, 37),
       ]),
       ...[1, 2].flatMap((rows) => [
         productCase(type, rows, 129, 8, true),
@@ -110,6 +113,36 @@ function productCase(
         x: product.out,
       };
       return [...norm, product, ...(random.chance(0.5) ? [activate] : [])];
+    },
+  };
+}
+
+/** A product in two, at a cut that is any multiple of 128; the second half begins from the first one's sums. */
+function splitCase(
+  type: StoredType,
+  rows: number,
+  inputs: number,
+  outputs: number,
+  narrow: number,
+): ContractCase {
+  return {
+    name: `${rows} rows, ${inputs} inputs in two parts, ${outputs} and ${narrow} outputs`,
+    build: (bench) => {
+      const { random } = bench;
+      const x = bench.floats('x', random.floats(rows * inputs, 'plain'));
+      return [outputs, narrow].flatMap((count): Op[] => {
+        const matrix = matrixOf(bench, type, inputs, count);
+        const whole = productOf(bench, rows, x, inputs, matrix, count);
+        const residual = bench.floats('residual', random.floats(rows * count, 'plain'));
+        const cut = 128 * (1 + random.below(Math.ceil(inputs / 128) - 1));
+        const skipped = cut * matrix.rowStride * storedBytes[type];
+        const { span } = matrix;
+        const rest = { ...matrix, span: subspan(span, skipped, span.byteLength - skipped) };
+        return [
+          { ...whole, inputEnd: cut, bias: null },
+          { ...whole, inputBegin: cut, matrix: rest, continues: true, residual },
+        ];
+      });
     },
   };
 }

@@ -14,11 +14,15 @@ const hidden = 2560;
 const ffn = 10_240;
 const capacity = 640;
 
-/** Decode layers of OPT-2.7B as the model emits them, one row at a position, each with weights and a cache of its own. */
+/**
+ * Decode layers of OPT-2.7B as the model emits them, one row at a position, each with weights and a cache of its own; the second
+ * projection from the rows of active neurons, or `dense`.
+ */
 export function decodeLayers(
   layers: number,
   position: number,
   operands: OperandRoom,
+  dense = false,
 ): { readonly ops: readonly Op[]; readonly out: Span } {
   const vector = () => operands.room(hidden * 4);
   // Every layer begins from the same stream, so that values stay in range and repeats give the same bytes.
@@ -65,6 +69,30 @@ export function decodeLayers(
     beta: operands.floats(hidden * 4),
     out: x!,
   });
+  const fromActive = (): Op[] => [
+    { kind: 'compact', rows: 1, width: ffn, x: active, active: set },
+    {
+      kind: 'active-inputs',
+      rows: 1,
+      x: active,
+      xStride: ffn,
+      active: set,
+      listBegin: 0,
+      listEnd: -1,
+      slots: null,
+      outputs: hidden,
+      matrix: {
+        span: operands.halves(ffn * hidden * 2),
+        type: 'f16',
+        layout: 'input-major',
+        rowStride: hidden,
+      },
+      out: stream!,
+      continues: false,
+      bias: operands.floats(hidden * 4),
+      residual: next!,
+    },
+  ];
   const layer = (): Op[] => {
     const cache = {
       type: 'f16',
@@ -97,28 +125,7 @@ export function decodeLayers(
       linear(x!, hidden, active, ffn, null),
       // The most active neurons of random products, about one in thirty.
       { kind: 'activate', count: ffn, activation: 'fatrelu', threshold: 2, x: active },
-      { kind: 'compact', rows: 1, width: ffn, x: active, active: set },
-      {
-        kind: 'active-inputs',
-        rows: 1,
-        x: active,
-        xStride: ffn,
-        active: set,
-        listBegin: 0,
-        listEnd: -1,
-        slots: null,
-        outputs: hidden,
-        matrix: {
-          span: operands.halves(ffn * hidden * 2),
-          type: 'f16',
-          layout: 'input-major',
-          rowStride: hidden,
-        },
-        out: stream!,
-        continues: false,
-        bias: operands.floats(hidden * 4),
-        residual: next!,
-      },
+      ...(dense ? [linear(active, ffn, stream!, hidden, next!)] : fromActive()),
     ];
   };
   return { ops: Array.from({ length: layers }, layer).flat(), out: stream! };

@@ -101,14 +101,22 @@ function tunings(rows: number, outputs: number): StreamTuning[] {
       [5, 10, 16, 20]
         .filter((mostWarps) => rows === 1 || mostWarps === 10 || mostWarps === 20)
         .flatMap((mostWarps) =>
-          [1, 2, 3].map((perMultiprocessor) => ({ tile, tiles: count, mostWarps, perMultiprocessor })),
+          [1, 2, 3].flatMap((perMultiprocessor) =>
+            (outputs > hidden ? [1] : [1, 3, 5]).map((ranks) => ({
+              tile,
+              tiles: count,
+              ranks,
+              mostWarps,
+              perMultiprocessor,
+            })),
+          ),
         ),
     );
   });
 }
 
-function nameOf({ tile, tiles, mostWarps, perMultiprocessor }: StreamTuning): string {
-  return `${tile} tiles ${tiles} warps ${mostWarps} share ${perMultiprocessor}`;
+function nameOf({ tile, tiles, ranks, mostWarps, perMultiprocessor }: StreamTuning): string {
+  return `${tile} tiles ${tiles} ranks ${ranks} warps ${mostWarps} share ${perMultiprocessor}`;
 }
 
 /** The active set and the product over it, 3.4 % of 10240 neurons in each of 1, 2 and 4 rows. */
@@ -171,7 +179,6 @@ async function benchActive(bench: StreamBench): Promise<void> {
 /** What single products cannot show: how much of one hides behind the one in front. */
 async function benchLayers(bench: StreamBench): Promise<void> {
   const layers = 8;
-  const { ops, out } = decodeLayers(layers, 544, bench);
   const choices = [0, 10, 20, 40].flatMap((prefetched) =>
     [1, 2, 3].map((perMultiprocessor) => ({
       name: `ask for ${prefetched} MiB, share ${perMultiprocessor}`,
@@ -179,10 +186,13 @@ async function benchLayers(bench: StreamBench): Promise<void> {
       plan: plan({ prefetchedBytes: prefetched * mebibyte, perMultiprocessor }),
     })),
   );
-  await bench.compare('decode layer of 2.7B, sparse second', ops, layers, out, [
-    { name: 'as planned', planned: true, plan: plan() },
-    { name: 'no overlap', planned: false, plan: plan({}, false) },
-    ...choices,
-  ]);
-  bench.clear();
+  for (const dense of [false, true]) {
+    const { ops, out } = decodeLayers(layers, 544, bench, dense);
+    await bench.compare(`decode layer of 2.7B, ${dense ? 'dense' : 'sparse'} second`, ops, layers, out, [
+      { name: 'as planned', planned: true, plan: plan() },
+      { name: 'no overlap', planned: false, plan: plan({}, false) },
+      ...choices,
+    ]);
+    bench.clear();
+  }
 }

@@ -10,6 +10,7 @@ import {
   arrange,
   type Choice,
   leastArrangement,
+  streams,
 } from './arrangement.js';
 import { describePlacement } from './describe.js';
 import { activityOf, RowExpectation } from './expected-rows.js';
@@ -62,6 +63,8 @@ export type StreamLayout = (typeof streamLayouts)[number];
 /** Largest piece worth having: reads of 8 MiB run at the rate of longer ones. */
 const largestPieceLimit = 8 * 1024 * 1024;
 const smallestPieceLimit = 64 * 1024;
+/** A link of PCIe 5 moves so much while the host sees to a piece, which takes it about 40 us. */
+const shortestPieceBytes = 2 * 1024 * 1024;
 /** Where copies wait for one another in a queue more of them keep the link busy through the host's pauses, at no other price. */
 const queuedSlots = [2, 4, 8, 16] as const;
 
@@ -196,18 +199,33 @@ function smallestArrangement(request: ArrangeRequest, choices: readonly Choice[]
 }
 
 /**
- * The fewest bytes a token win. Among choices within a 32nd of that, the largest buffers do: longer reads and fewer
- * rounds are worth more than so few bytes.
+ * The fewest bytes a token win, where copies wait in a queue with what the host's work on short ones takes. Among choices within
+ * a 32nd of that, the largest buffers do: longer reads and fewer rounds are worth more than so few bytes.
  */
 function chooseArrangement(
   fitting: readonly Arrangement[],
   request: ArrangeRequest,
   expectation: RowExpectation,
 ): Arrangement {
-  const costs = fitting.map((arrangement) => expectedBytes(request, arrangement, expectation).expectedBytes);
+  const costs = fitting.map(
+    (arrangement) =>
+      expectedBytes(request, arrangement, expectation).expectedBytes + shortfall(request, arrangement),
+  );
   const least = Math.min(...costs);
   const near = fitting.filter((_, index) => costs[index]! <= least + least / 32);
   return near.reduce((best, other) => (bufferBytes(other) > bufferBytes(best) ? other : best));
+}
+
+/** Bytes that the link could have moved while the host works on pieces that are shorter than that work. */
+function shortfall({ survey, policy, hostTier }: ArrangeRequest, { resident, staging }: Arrangement): number {
+  if (!hostTier || staging === null) return 0;
+  const streamed = survey.matrices.filter(
+    (matrix) => matrix.treatment !== 'packets' && streams(matrix, resident.has(matrix), policy),
+  );
+  return streamed.reduce((sum, { bytes }) => {
+    const pieces = Math.ceil(bytes / staging.slotBytes);
+    return sum + Math.max(0, pieces * shortestPieceBytes - bytes);
+  }, 0);
 }
 
 function bufferBytes({ staging, arenas }: Arrangement): number {

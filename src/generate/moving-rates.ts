@@ -35,6 +35,8 @@ export const pieceBytes = 8 * mebibyte;
 const devicePieceBytes = 4 * mebibyte;
 export const stagingSlots = 4;
 const devicePieces = 16;
+/** As plans queue them there. */
+const deviceSlots = 16;
 /** Few enough for a disk that is slow. */
 const readPieces = 8;
 /** Of one matrix, in host memory that a device can reach. */
@@ -47,7 +49,7 @@ export async function ratesFromFile(bench: MovingBench, computeBytesPerSecond: n
   const pieces = piecesOf([last, middle, first], size, readPieces);
   const cold = await stream(bench, pieces, slots, size, false);
   const rows = await rowRates([rowsOf(bench, first), rowsOf(bench, middle)], bench.activeShare);
-  const small = await streamRates(bench, last);
+  const small = await streamRates(bench, last, stagingSlots);
   // Again, now from the page cache: overlap is in doubt where reading takes a processor.
   const warm = await leastOf(() => stream(bench, pieces, slots, size, false));
   const both = await leastOf(() => stream(bench, pieces, slots, size, true));
@@ -81,7 +83,7 @@ export async function ratesFromMirror(bench: MovingBench, device: DeviceRates): 
   try {
     const { size, slots } = stagedAs(bench, devicePieceBytes, matrix);
     const pieces = piecesOf([matrix], size, devicePieces);
-    const { pieceSeconds, wakeSeconds } = await streamRates(bench, matrix);
+    const { pieceSeconds, wakeSeconds } = await streamRates(bench, matrix, deviceSlots);
     const long = await leastOf(() => stream(bench, pieces, slots, size, true));
     const { denseBytesPerSecond, rowBytesPerSecond, rowSet } = device;
     return {

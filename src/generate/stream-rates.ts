@@ -38,17 +38,21 @@ export interface Streamed {
 /** Of pieces that move so fast that the host is what takes time. */
 const smallPieces = 32;
 
-export async function streamRates(bench: StreamBench, matrix: StreamedMatrix): Promise<SmallPieces> {
+export async function streamRates(
+  bench: StreamBench,
+  matrix: StreamedMatrix,
+  slots: number,
+): Promise<SmallPieces> {
   const size = smallestPieceBytes(matrix.description);
   const most = Math.floor(bench.staging.byteLength / size);
   const small = piecesOf([matrix], size, smallPieces);
-  const timed = async (slots: number) => {
+  const timed = async (wanted: number) => {
     const { seconds, bytes, pieces } = await leastOf(() =>
-      stream(bench, small, Math.max(1, Math.min(slots, most)), size, true),
+      stream(bench, small, Math.max(1, Math.min(wanted, most)), size, true),
     );
     return { pieceSeconds: seconds / pieces, bytes: bytes / pieces };
   };
-  const several = await timed(4);
+  const several = await timed(slots);
   const alone = await timed(1);
   return { ...several, wakeSeconds: Math.max(0, alone.pieceSeconds - several.pieceSeconds) / 2 };
 }

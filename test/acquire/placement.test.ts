@@ -96,6 +96,21 @@ group('regimes', () => {
     }
   });
 
+  test('pieces that a device streams take the link as long as the host, in budgets of any size', () => {
+    const shape = { hiddenSize: 2048, ffnSize: 8192, layers: 24, heads: 32, vocabSize: 1000 };
+    const description = describe(optConfig(shape), 'f16');
+    const whole = plan(description, 'resident').totalBytes;
+    for (const share of [0.4, 0.5, 0.6, 0.7, 0.8]) {
+      const budgetBytes = Math.floor(share * whole);
+      const [device, processor] = [true, false].map((hostTier) =>
+        plan(description, 'stream', { budgetBytes, hostTier }),
+      ) as [ReturnType<typeof plan>, ReturnType<typeof plan>];
+      expect(device.staging!.slotBytes, String(share)).toBeGreaterThanOrEqual(2 * 1024 * 1024);
+      expect(device.totalBytes).toBeLessThanOrEqual(budgetBytes);
+      expect(device.moved.denseDecodeBytes).toBeLessThan(1.1 * processor.moved.denseDecodeBytes);
+    }
+  });
+
   test('whole-model policies fit exactly, or not at all', () => {
     for (const policy of ['resident', 'resident-sparse'] as const) {
       const { totalBytes, minimumBytes } = plan(plain, policy);

@@ -184,7 +184,7 @@ function writePattern(backend: Backend, pattern: Span, share: number): number {
 
 const settlingNs = 40_000_000n;
 const fewestTurns = 3;
-const mostTurns = 40;
+const mostTurns = 160;
 
 /** Until the host can go on behind a submission of ops that were not recorded, once its code has settled. */
 async function submitSeconds(backend: Backend, ops: readonly PlacedOp[]): Promise<number> {

@@ -83,11 +83,12 @@ export async function ratesFromMirror(bench: MovingBench, device: DeviceRates): 
   try {
     const { size, slots } = stagedAs(bench, devicePieceBytes, matrix);
     const pieces = piecesOf([matrix], size, devicePieces);
-    const { pieceSeconds, wakeSeconds } = await streamRates(bench, matrix, deviceSlots);
+    const rows = await rowRates([rowsOf(bench, matrix)], bench.activeShare);
     const long = await leastOf(() => stream(bench, pieces, slots, size, true));
+    const { pieceSeconds, wakeSeconds } = await streamRates(bench, matrix, deviceSlots);
     const { denseBytesPerSecond, rowBytesPerSecond, rowSet } = device;
     return {
-      ...(await rowRates([rowsOf(bench, matrix)], bench.activeShare)),
+      ...rows,
       denseBytesPerSecond,
       directRows: rowSet ?? { seconds: 0, bytesPerSecond: rowBytesPerSecond },
       pieceSeconds,

@@ -52,15 +52,15 @@ export async function streamRates(
     );
     return { pieceSeconds: seconds / pieces, bytes: bytes / pieces };
   };
-  const several = await timed(slots);
   const alone = await timed(1);
+  const several = await timed(slots); // last: by then the host's code has settled
   return { ...several, wakeSeconds: Math.max(0, alone.pieceSeconds - several.pieceSeconds) / 2 };
 }
 
 /** The host's code settles in some hundred pieces, which takes longer than they do then. */
-const settlingNs = 50_000_000n;
+const settlingNs = 80_000_000n;
 const fewestTurns = 3;
-const mostTurns = 24;
+const mostTurns = 40;
 
 /** The shortest of as many turns as fit a moment. */
 export async function leastOf(turn: () => Promise<Streamed>): Promise<Streamed> {

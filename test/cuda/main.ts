@@ -14,10 +14,12 @@ import { cudaContractGroups } from '../backend/cuda-support.js';
 import { benchKernels, type KernelTime } from './bench-kernels.js';
 import { checkCertificates } from './certificates.js';
 import { benchCertify } from './certify-bench.js';
+import { checkCommitted } from './committed-digests.js';
 import { countedPass } from './counters.js';
 import { checkFaults, failingKernel } from './faults.js';
 import { benchLoad } from './load-bench.js';
 import { runDeclared, type TestCounts } from './mini-runner.js';
+import { checkMoreParity } from './more-parity.js';
 import { checkNativeModel, checkNativeProducts } from './native.js';
 import { checkParity, fittingPrompts, type ParityReport } from './parity.js';
 import { benchQuantised } from './quantised-bench.js';
@@ -30,13 +32,16 @@ import { benchVariants, type VariantTime } from './variant-bench.js';
 
 /**
  * The CUDA tests, without npm: `node build/cuda-tests/test/cuda/main.js [--only PARTS] [--report FILE]`, where PARTS are some
- * of contract, parity, retention, numerics, faults, sanitize, bench, variants, shape, rows, native, counters, load, separated by commas.
+ * of contract, parity, more-parity, committed, retention, numerics, faults, sanitize, bench, variants, shape, rows, native, counters, load, separated by commas.
  * Says plainly that it did not run where there is no GPU.
  */
 const models = ['models/opt-books-target', 'models/opt-books-draft', 'models/reglu-books'];
 const { values } = parseArgs({
   options: {
-    only: { type: 'string', default: 'contract,parity,retention,numerics,faults,bench' },
+    only: {
+      type: 'string',
+      default: 'contract,parity,more-parity,committed,retention,numerics,faults,bench',
+    },
     report: { type: 'string' },
     groups: { type: 'string', default: '' }, // of the contract: what their names begin with
     tokens: { type: 'string', default: '16' },
@@ -214,6 +219,12 @@ async function everything(): Promise<void> {
   }
   if (parts.has('retention')) {
     for (const model of values.models.split(',')) {
+  if (parts.has('committed')) parity.push(...(await checkCommitted(counts, log)));
+  if (parts.has('more-parity')) {
+    for (const model of values.models.split(',')) {
+      parity.push(await checkMoreParity(model, prompts, Number(values.tokens), counts, log));
+    }
+  }
       await checkRetention(model, await fittingPrompts(model, prompts, 12), 12, counts, log);
     }
   }

@@ -1,20 +1,21 @@
 // y = W x + b for 1 to 4 rows from quantised weights: a word holds the codes of 4 or 8 consecutive inputs of one output, a
-// weight is code * scale, exactly. Words are read once and serve all rows. A group of `lanes` lanes owns lanes * C columns
-// (a tile) of one block of 128 inputs; block sums meet in shared memory and are added there in ascending order.
+// weight is code * scale, exactly. Words are read once and serve all rows.
 #include "memory.cuh"
 #include "norms.cuh"
 #include "numbers.cuh"
+
+#include "quantised-codes.cuh"
 
 struct QuantisedRowsParams {
   i64 rows;
   const float *x;
   i64 inputs;
   i64 blocksPerRound;
-  i64 tiles; // of columns that a block of threads computes
-  i64 depth; // chunks of words of a warp that are on their way or in use: 2, 3, 4, 6, 8, 12 or 16
+  i64 quads; // of columns, of all products side by side
+  i64 depth; // chunks of words of a warp that are on their way or in use: 2, 3 or 4
   i64 activation; // relu, relu2 or fatrelu, with its threshold; -1 for none
   f64 threshold;
-  // Up to three products of one x (query, key and value): blockIdx.y chooses.
+  // Up to three products of one x (query, key and value).
   const u32 *codes0;
   const u16 *scales0;
   float *out0;
@@ -51,197 +52,170 @@ __device__ __forceinline__ QuantisedProduct quantisedProductOf(const QuantisedRo
                           (int)(which == 0 ? p.outputs0 : which == 1 ? p.outputs1 : p.outputs2)};
 }
 
-// Adds the sums of `count` blocks to what there is of `columns` outputs of R rows, in ascending order, and ends the outputs
-// with the last of them. All threads of the block call it, with a barrier in front.
-template <int R>
-__device__ __forceinline__ void addQuantisedSums(const QuantisedRowsParams &p, const QuantisedProduct &product,
-                                                 const float *partial, float *sums, int firstColumn, int columns,
-                                                 int count, bool first, bool last) {
-  for (int o = threadIdx.x; o < R * columns; o += blockDim.x) {
-    const int r = o / columns, target = firstColumn + o % columns;
-    if (r >= (int)p.rows || target >= product.outputs) continue;
-    const i64 at = (i64)r * product.outputs + target;
-    // Asked for before the sum, which they wait behind.
-    const float bias = last && product.bias ? product.bias[target] : 0.0f;
-    const float residual = last && product.residual ? product.residual[at] : 0.0f;
-    float y = first ? 0.0f : sums[o];
+// Where four columns of one of the products lie.
+struct QuantisedColumns {
+  const u32 *codes; // of the first of them
+  const u16 *scales;
+  int outputs;
+};
+
+// The columns of `quad`, where the columns of all products lie side by side in quads.
+__device__ __forceinline__ int productOfQuad(const QuantisedRowsParams &p, int &quad) {
+  const int first = (int)p.outputs0 / 4, second = first + (int)p.outputs1 / 4;
+  const int which = quad < first ? 0 : quad < second ? 1 : 2;
+  quad -= which == 0 ? 0 : which == 1 ? first : second;
+  return which;
+}
+__device__ __forceinline__ QuantisedColumns quantisedColumns(const QuantisedRowsParams &p, int quad) {
+  if (p.outputs1 == 0) return QuantisedColumns{p.codes0 + quad * 4, p.scales0 + quad * 4, (int)p.outputs0};
+  const int which = productOfQuad(p, quad);
+  const QuantisedProduct product = quantisedProductOf(p, which);
+  return QuantisedColumns{product.codes + quad * 4, product.scales + quad * 4, product.outputs};
+}
+
+__device__ __forceinline__ void prefetchLine(const float *address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+
+// Adds the sums of `count` blocks, `stride` apart, to what there is of an output, in ascending order, and ends it with the
+// last of them.
+__device__ __forceinline__ void addQuantisedSums(const QuantisedRowsParams &p, const QuantisedProduct &product, int row, int column,
+                                                 const float *partial, int stride, float *sum, int count, bool first, bool last) {
+  const i64 at = (i64)row * product.outputs + column;
+  // Asked for before the sum, which they wait behind.
+  const float bias = last && product.bias ? product.bias[column] : 0.0f;
+  const float residual = last && product.residual ? product.residual[at] : 0.0f;
+  float y = first ? 0.0f : *sum;
 #pragma unroll 20
-    for (int block = 0; block < count; block++) y = y + partial[block * R * columns + o];
-    if (!last) {
-      sums[o] = y;
-      continue;
-    }
-    if (product.bias) y = y + bias;
-    if (product.residual) y = y + residual;
-    if (p.activation >= 0) y = thresholded((int)p.activation, y, (float)p.threshold);
-    product.out[at] = y;
-  }
-}
-
-__device__ __forceinline__ float scaleAt(u16 stored) { return __uint_as_float((u32)stored << 16); }
-
-// A code c is stored as u = c + 2^(bits - 1) once its top bit is flipped. Put at bit p of the fraction of 1 it makes
-// 1 + u * 2^(p - 23); one fused multiply-add then gives c * scale. Both its addend and its result are exact, because a scale
-// has 8 bits: nothing is rounded that the contract does not round. Conversions of integers would take twice the time.
-template <int bits> struct Decoder;
-template <> struct Decoder<8> {
-  float factor, addend;
-  __device__ __forceinline__ void set(float scale) {
-    factor = scale * 32768.0f;
-    addend = -(scale * 32896.0f); // 2^15 + 2^7
-  }
-  __device__ __forceinline__ float weight(u32 word, int k, u32 oneBits) const {
-    const float one = __uint_as_float(__byte_perm(word ^ 0x80808080u, oneBits, 0x7604 | k << 4));
-    return __fmaf_rn(one, factor, addend);
-  }
-};
-template <> struct Decoder<4> {
-  float evenFactor, evenAddend, oddFactor, oddAddend;
-  __device__ __forceinline__ void set(float scale) {
-    evenFactor = scale * 32768.0f;
-    evenAddend = -(scale * 32776.0f); // 2^15 + 2^3
-    oddFactor = scale * 2048.0f;
-    oddAddend = -(scale * 2056.0f); // 2^11 + 2^3
-  }
-  __device__ __forceinline__ float weight(u32 word, int k, u32) const {
-    const u32 shifted = k < 2 ? word << 8 : word >> (k / 2 * 8 - 8);
-    const bool odd = k % 2 == 1;
-    const u32 mask = odd ? 0x0000f000u : 0x00000f00u, flip = odd ? 0x3f808000u : 0x3f800800u;
-    u32 one; // (shifted & mask) ^ flip, which the compiler makes two instructions of
-    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(one) : "r"(shifted), "r"(mask), "r"(flip));
-    return __fmaf_rn(__uint_as_float(one), odd ? oddFactor : evenFactor, odd ? oddAddend : evenAddend);
-  }
-};
-
-template <int C> struct Words;
-template <> struct Words<2> {
-  uint2 a;
-  __device__ __forceinline__ u32 at(int c) const { return c == 0 ? a.x : a.y; }
-};
-template <> struct Words<4> {
-  uint4 a;
-  __device__ __forceinline__ u32 at(int c) const { return c == 0 ? a.x : c == 1 ? a.y : c == 2 ? a.z : a.w; }
-};
-
-// The scales of C adjacent columns.
-template <int C> struct Scales;
-template <> struct Scales<2> {
-  u32 a;
-  __device__ __forceinline__ u32 pair(int) const { return a; }
-};
-template <> struct Scales<4> {
-  uint2 a;
-  __device__ __forceinline__ u32 pair(int c) const { return c < 2 ? a.x : a.y; }
-};
-
-// As `copyAside`, of 2 * C bytes: all of them or zeros.
-template <int C> __device__ __forceinline__ void copyScalesAside(void *shared, const u16 *source, bool taken) {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"((u32)__cvta_generic_to_shared(shared)),
-               "l"(source), "n"(2 * C), "r"(taken ? 2 * C : 0)
-               : "memory");
-#else
-  for (int c = 0; c < C; c++) ((u16 *)shared)[c] = taken ? source[c] : (u16)0;
-#endif
-}
-
-// Words and scales of 4 columns lie together. Each warp streams the words that its own lanes use through a ring in shared
-// memory, in chunks of 32 inputs: many bytes are on their way with few registers, and before the inputs are there. A warp
-// takes a tile of 32 / lanes neighbouring blocks at a time. Lanes 30 and 31 have no part, so that a tile may be 20 columns
-// wide: 2560 outputs are 128 of them.
-template <int bits, int R, int lanes, int C> __device__ __forceinline__ void quantisedStream(const QuantisedRowsParams &p) {
-  constexpr int perWord = 32 / bits, blockWords = blockInputs / perWord;
-  constexpr int chunkRows = 32 / perWord, chunkInputs = chunkRows * perWord, chunks = blockInputs / chunkInputs;
-  constexpr int tileColumns = lanes * C, groups = 32 / lanes;
-  constexpr int groupPieces = tileColumns / 4, pieces = groups * groupPieces; // of 16 bytes, of a row of words
-  constexpr int copiers = 30, rowsPerCopy = copiers / pieces, copies = chunkRows / rowsPerCopy;
-  constexpr int rowBytes = pieces * 16, codeBytes = chunkRows * rowBytes;
-  constexpr int chunkBytes = codeBytes + (bits == 4 ? 32 * C * 2 : 0);
-  static_assert(groups * lanes == copiers && copiers % pieces == 0 && chunkRows % rowsPerCopy == 0, "lanes copy alike");
-  extern __shared__ __align__(16) float shared[];
-  releaseSuccessor();
-  const QuantisedProduct product = quantisedProductOf(p, blockIdx.y);
-  const int rows = (int)p.rows, inputs = (int)p.inputs, depth = (int)p.depth, tiles = (int)p.tiles;
-  const int outputs = product.outputs;
-  const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int blocks = (inputs + blockInputs - 1) / blockInputs, blocksPerRound = (int)p.blocksPerRound;
-  const int columns = tiles * tileColumns, firstColumn = blockIdx.x * columns;
-  if (firstColumn >= outputs) { // of a product narrower than the widest
-    awaitPredecessor();
+  for (int block = 0; block < count; block++) y = y + partial[block * stride];
+  if (!last) {
+    *sum = y;
     return;
   }
-  char *ring = (char *)shared + warp * depth * chunkBytes; // [depth][rows of words, then scales] of this warp
-  float *x = shared + warps * depth * (chunkBytes / 4);    // [R][blocksPerRound, padded]
+  if (product.bias) y = y + bias;
+  if (product.residual) y = y + residual;
+  if (p.activation >= 0) y = thresholded((int)p.activation, y, (float)p.threshold);
+  product.out[at] = y;
+}
+
+// Waits until at most depth - 1 groups of this thread's copies are under way.
+__device__ __forceinline__ void awaitChunk(int depth) {
+  if (depth == 2) awaitCopyGroups<1>();
+  else if (depth == 3) awaitCopyGroups<2>();
+  else awaitCopyGroups<3>();
+}
+
+// The columns of all products lie side by side, and every multiprocessor gets an equal part of them: none has more to do,
+// and the next launch finds room beside this one for rings that fill before its inputs are there. A task is a quad of
+// columns of a block of 128 inputs. A warp takes 8 * C neighbouring tasks at a time, which may be of two blocks; a lane owns C
+// adjacent columns of one. Every instruction beside the two of each product counts: what a chunk of words needs besides is
+// done once for many of them.
+template <int bits, int R, int C> __device__ __forceinline__ void quantisedStream(const QuantisedRowsParams &p) {
+  constexpr int perWord = 32 / bits, blockWords = blockInputs / perWord;
+  constexpr int chunkRows = 8, chunkInputs = chunkRows * perWord, chunks = blockInputs / chunkInputs;
+  constexpr int groupInputs = 32, groups = bits == 4 ? chunkInputs / groupInputs : 1; // of a chunk, with a scale each
+  constexpr int quadsOfWarp = 8 * C, rowsPerCopy = 32 / quadsOfWarp, copies = chunkRows / rowsPerCopy;
+  constexpr int rowBytes = quadsOfWarp * 16, codeBytes = chunkRows * rowBytes;       // of a warp
+  constexpr int chunkBytes = codeBytes + (bits == 4 ? groups * quadsOfWarp * 8 : 0); // words, then scales
+  extern __shared__ __align__(16) float shared[];
+  releaseSuccessor();
+  const int rows = (int)p.rows, inputs = (int)p.inputs, depth = (int)p.depth;
+  const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int firstQuad = (int)(p.quads * blockIdx.x / gridDim.x);
+  const int quads = (int)(p.quads * (blockIdx.x + 1) / gridDim.x) - firstQuad, columns = quads * 4;
+  const int blocks = max(1, (inputs + blockInputs - 1) / blockInputs), blocksPerRound = (int)p.blocksPerRound;
+  char *const ring = (char *)shared + warp * depth * chunkBytes; // [depth] chunks of this warp
+  float *x = shared + warps * depth * (chunkBytes / 4);          // [R][blocksPerRound, padded]
   const int xFloats = blocksPerRound * paddedBlock;
   float *partial = x + R * xFloats;                     // [blocksPerRound][R][columns]
   float *sums = partial + blocksPerRound * R * columns; // [R][columns], between rounds
 
-  // Every warp takes equally many turns, of a tile and `groups` blocks; some at the end of a round are empty.
-  const int turnsOfTile = (blocksPerRound + groups - 1) / groups;
-  const int turnsPerRound = (tiles * turnsOfTile + warps - 1) / warps;
+  // Turns of a warp in a round, as many as its first lane has tasks. Tasks of a turn lie `stepBlocks` blocks and `stepQuads`
+  // quads behind those of the one before.
+  const int units = (blocksPerRound * quads + quadsOfWarp - 1) / quadsOfWarp;
+  const int mine = units > warp ? (units - warp + warps - 1) / warps : 0;
   const int rounds = (blocks + blocksPerRound - 1) / blocksPerRound;
-  const int total = rounds * turnsPerRound * chunks;
+  const int stepBlocks = warps * quadsOfWarp / quads, stepQuads = warps * quadsOfWarp % quads;
+  const int copyTask = warp * quadsOfWarp + lane % quadsOfWarp, ownTask = warp * quadsOfWarp + lane * C / 4;
 
-  const int group = lane / lanes, groupLane = lane % lanes;
-  const int copyRow = lane / pieces, copyGroup = lane % pieces / groupPieces, copyColumn = lane % groupPieces * 4;
-  const u32 *source = product.codes;
-  const u16 *scaleSource = product.scales;
-  int rowsLeft = 0, scalesLeft = 0;
-  char *target = ring, *const ringEnd = ring + depth * chunkBytes;
-  auto issue = [&](int step) {
-    if (step % chunks == 0) {
-      const int turn = step / chunks, round = turn / turnsPerRound, work = turn % turnsPerRound * warps + warp;
-      const int tile = work / turnsOfTile, firstInRound = work % turnsOfTile * groups;
-      const int tileColumn = firstColumn + tile * tileColumns;
-      auto taken = [&](int inRound, int column) {
-        return tile < tiles && inRound < blocksPerRound && column < outputs;
-      };
-      const int row = (round * blocksPerRound + firstInRound + copyGroup) * blockWords + copyRow;
-      source = product.codes + (i64)row * outputs + tileColumn + copyColumn;
-      rowsLeft = taken(firstInRound + copyGroup, tileColumn + copyColumn) ? (inputs + perWord - 1) / perWord - row : 0;
+  int left = rounds * mine * chunks; // chunks not asked for yet
+  int askedRound = 0, askedTurn = 0, askedChunk = 0, askedBlock = copyTask / quads, askedQuad = copyTask % quads;
+  int rowsLeft = 0, groupsLeft = 0, stride = 0;
+  const u32 *source = p.codes0;
+  const u16 *scaleSource = p.scales0;
+  const auto issue = [&](char *target) {
+    if (askedChunk == 0) {
+      const int block = askedRound * blocksPerRound + askedBlock;
+      const bool taken = askedBlock < blocksPerRound && block < blocks;
+      const QuantisedColumns from = quantisedColumns(p, firstQuad + askedQuad);
+      const int row = block * blockWords + lane / quadsOfWarp;
+      stride = from.outputs;
+      source = from.codes + (i64)row * stride;
+      rowsLeft = taken ? (inputs + perWord - 1) / perWord - row : 0;
       if (bits == 4) {
-        const int scaleRow = (round * blocksPerRound + firstInRound + group) * chunks;
-        scaleSource = product.scales + (i64)scaleRow * outputs + tileColumn + groupLane * C;
-        scalesLeft = group < groups && taken(firstInRound + group, tileColumn + groupLane * C)
-                         ? (inputs + chunkInputs - 1) / chunkInputs - scaleRow
-                         : 0;
+        const int group = block * (blockInputs / groupInputs) + lane / quadsOfWarp;
+        scaleSource = from.scales + (i64)group * stride;
+        groupsLeft = taken && lane < groups * quadsOfWarp ? (inputs + groupInputs - 1) / groupInputs - group : 0;
+      }
+      askedBlock += stepBlocks;
+      askedQuad += stepQuads;
+      if (askedQuad >= quads) {
+        askedQuad -= quads;
+        askedBlock++;
       }
     }
-    if (lane < copiers) {
+    const i64 step = (i64)stride * rowsPerCopy;
+    char *const to = target + lane * 16;
+    if (rowsLeft > (copies - 1) * rowsPerCopy) {
+#pragma unroll
+      for (int k = 0; k < copies; k++) {
+        copyAside(to + k * 512, source, 16);
+        source += step;
+      }
+    } else {
 #pragma unroll
       for (int k = 0; k < copies; k++) {
         const bool there = k * rowsPerCopy < rowsLeft;
-        copyAside(target + (k * copiers + lane) * 16, there ? source + (i64)(k * rowsPerCopy) * outputs : product.codes,
-                  there ? 16 : 0);
+        copyAside(to + k * 512, there ? source : p.codes0, there ? 16 : 0);
+        source += step;
       }
     }
-    if (bits == 4)
-      copyScalesAside<C>(target + codeBytes + lane * (C * 2), scalesLeft > 0 ? scaleSource : product.scales, scalesLeft > 0);
-    source += (i64)chunkRows * outputs;
-    scaleSource += outputs;
     rowsLeft -= chunkRows;
-    scalesLeft--;
-    target += chunkBytes;
-    if (target == ringEnd) target = ring;
+    if (bits == 4) {
+      if (lane < groups * quadsOfWarp)
+        copyScalesAside(target + codeBytes + lane * 8, groupsLeft > 0 ? scaleSource : p.scales0, groupsLeft > 0);
+      scaleSource += (i64)stride * groups;
+      groupsLeft -= groups;
+    }
+    if (++askedChunk < chunks) return;
+    askedChunk = 0;
+    if (++askedTurn < mine) return;
+    askedTurn = 0;
+    askedRound++;
+    askedBlock = copyTask / quads;
+    askedQuad = copyTask % quads;
   };
-  // Of a turn, where a column has one scale.
-  auto scalesOf = [&](int turn) {
-    const int tile = (turn % turnsPerRound * warps + warp) / turnsOfTile;
-    const int column = firstColumn + tile * tileColumns + groupLane * C;
-    return *reinterpret_cast<const Scales<C> *>(product.scales + (tile < tiles && column < outputs ? column : 0));
-  };
+  char *const ringEnd = ring + depth * chunkBytes;
 #pragma unroll 1
-  for (int step = 0; step < depth - 1; step++) {
-    if (step < total) issue(step);
+  for (char *target = ring; target != ringEnd; target += chunkBytes) {
+    if (left-- > 0) issue(target);
     endCopyGroup();
   }
-  Scales<C> scales = scalesOf(0);
+  int block = ownTask / quads, quad = ownTask % quads; // of the lane's task
+  // Where a column has one scale.
+  const auto scalesOf = [&](int of) {
+    return *reinterpret_cast<const Scales<C> *>(quantisedColumns(p, firstQuad + of).scales + lane * C % 4);
+  };
+  Scales<C> scales = {};
+  if (bits == 8) scales = scalesOf(quad);
+  for (int column = threadIdx.x; column < columns; column += blockDim.x) {
+    int of = firstQuad + column / 4;
+    const QuantisedProduct product = quantisedProductOf(p, productOfQuad(p, of));
+    if (product.bias) prefetchLine(product.bias + of * 4);
+  }
   awaitPredecessor();
 
   // 1.0f, in a way that keeps it in a register: as a constant it makes every selector of bytes a move of its own.
-  const u32 oneBits = 0x3f800000u + ((u32)(p.tiles >> 32) & lane);
-  const char *stage = ring, *const stageEnd = ring + depth * chunkBytes;
-  int step = 0;
+  const u32 oneBits = 0x3f800000u + ((u32)(p.quads >> 32) & lane);
+  char *stage = ring;
 #pragma unroll 1
   for (int round = 0; round < rounds; round++) {
     const int begin = round * blocksPerRound, count = min(blocksPerRound, blocks - begin);
@@ -249,20 +223,25 @@ template <int bits, int R, int lanes, int C> __device__ __forceinline__ void qua
                    min(inputs - begin * blockInputs, count * blockInputs));
     __syncthreads();
 #pragma unroll 1
-    for (int turn = 0; turn < turnsPerRound; turn++) {
-      const int work = turn * warps + warp;
-      const int tile = work / turnsOfTile, inRound = work % turnsOfTile * groups + group;
-      const bool taken = group < groups && tile < tiles && inRound < count;
-      const float *own = x + (taken ? inRound : 0) * paddedBlock;
+    for (int turn = 0; turn < mine; turn++) {
+      const bool taken = block < count;
+      const float *own = x + (taken ? block : 0) * paddedBlock;
+      float *to = partial + block * (R * columns) + quad * 4 + lane * C % 4;
+      block += stepBlocks;
+      quad += stepQuads;
+      if (quad >= quads) {
+        quad -= quads;
+        block++;
+      }
+      if (turn + 1 == mine) {
+        block = ownTask / quads;
+        quad = ownTask % quads;
+      }
       Decoder<bits> decoders[C];
-      auto setDecoders = [&]() {
-#pragma unroll
-        for (int c = 0; c < C; c++)
-          decoders[c].set(__uint_as_float(c % 2 == 0 ? scales.pair(c) << 16 : scales.pair(c) & 0xffff0000u));
-      };
       if (bits == 8) {
-        setDecoders();
-        scales = scalesOf(turn + 1);
+#pragma unroll
+        for (int c = 0; c < C; c++) decoders[c].set(scales.at(c));
+        scales = scalesOf(quad);
       }
       float acc[R][C];
 #pragma unroll
@@ -271,51 +250,64 @@ template <int bits, int R, int lanes, int C> __device__ __forceinline__ void qua
         for (int c = 0; c < C; c++) acc[r][c] = 0.0f;
 #pragma unroll 1
       for (int chunk = 0; chunk < chunks; chunk++) {
-        awaitOldest(depth);
-        __syncwarp(); // other lanes' copies have landed, and all lanes have read the chunk before
-        if (step + depth - 1 < total) issue(step + depth - 1);
-        endCopyGroup();
-        if (bits == 4) {
-          scales = *reinterpret_cast<const Scales<C> *>(stage + codeBytes + lane * (C * 2));
-          setDecoders();
-        }
+        awaitChunk(depth);
+        __syncwarp(); // other lanes' copies have landed
+        const char *from = stage + lane * (C * 4), *fromScales = stage + codeBytes + lane * (C * 2);
+#pragma unroll 1
+        for (int group = 0; group < groups; group++) {
+          if (bits == 4) {
+            scales = *reinterpret_cast<const Scales<C> *>(fromScales);
 #pragma unroll
-        for (int i = 0; i < chunkRows; i++) {
-          // Lanes without a part read what others do: their bytes may lie behind the ring.
-          const Words<C> w = *reinterpret_cast<const Words<C> *>(stage + i * rowBytes + min(lane, copiers - 1) * (C * 4));
-#pragma unroll
-          for (int k = 0; k < perWord; k += 4) {
-            float4 four[R];
-#pragma unroll
-            for (int r = 0; r < R; r++)
-              four[r] = *reinterpret_cast<const float4 *>(own + r * xFloats + chunk * chunkInputs + i * perWord + k);
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-#pragma unroll
-              for (int c = 0; c < C; c++) {
-                const float weight = decoders[c].weight(w.at(c), k + j, oneBits);
-#pragma unroll
-                for (int r = 0; r < R; r++) {
-                  const float value = j == 0 ? four[r].x : j == 1 ? four[r].y : j == 2 ? four[r].z : four[r].w;
-                  acc[r][c] = acc[r][c] + value * weight;
-                }
-              }
+            for (int c = 0; c < C; c++) decoders[c].set(scales.at(c));
+            fromScales += quadsOfWarp * 8;
           }
+#pragma unroll
+          for (int i = 0; i < chunkRows / groups; i++) {
+            const Words<C> words = *reinterpret_cast<const Words<C> *>(from + i * rowBytes);
+            float w[C][perWord];
+#pragma unroll
+            for (int c = 0; c < C; c++) decoders[c].weights(words.at(c), oneBits, w[c]);
+#pragma unroll
+            for (int k = 0; k < perWord; k += 4) {
+              float4 four[R];
+#pragma unroll
+              for (int r = 0; r < R; r++)
+                four[r] = *reinterpret_cast<const float4 *>(own + r * xFloats + i * perWord + k);
+#pragma unroll
+              for (int j = 0; j < 4; j++)
+#pragma unroll
+                for (int c = 0; c < C; c++)
+#pragma unroll
+                  for (int r = 0; r < R; r++) {
+                    const float value = j == 0 ? four[r].x : j == 1 ? four[r].y : j == 2 ? four[r].z : four[r].w;
+                    acc[r][c] = acc[r][c] + value * w[c][k + j];
+                  }
+            }
+          }
+          from += chunkRows / groups * rowBytes;
+          own += chunkInputs / groups;
         }
-        step++;
+        __syncwarp(); // all lanes have read the chunk
+        if (left-- > 0) issue(stage);
+        endCopyGroup();
         stage += chunkBytes;
-        if (stage == stageEnd) stage = ring;
+        if (stage == ringEnd) stage = ring;
       }
-      if (taken) {
+      if (!taken) continue;
 #pragma unroll
-        for (int r = 0; r < R; r++)
+      for (int r = 0; r < R; r++)
 #pragma unroll
-          for (int c = 0; c < C; c++)
-            partial[(inRound * R + r) * columns + tile * tileColumns + groupLane * C + c] = acc[r][c];
-      }
+        for (int c = 0; c < C; c++) to[r * columns + c] = acc[r][c];
     }
     __syncthreads();
-    addQuantisedSums<R>(p, product, partial, sums, firstColumn, columns, count, round == 0, round + 1 == rounds);
+    for (int o = threadIdx.x; o < R * columns; o += blockDim.x) {
+      const int r = o / columns;
+      if (r >= rows) continue;
+      int of = firstQuad + o % columns / 4;
+      const QuantisedProduct product = quantisedProductOf(p, productOfQuad(p, of));
+      addQuantisedSums(p, product, r, of * 4 + o % 4, partial + o, R * columns, sums + o, count, round == 0,
+                       round + 1 == rounds);
+    }
     if (round + 1 < rounds) __syncthreads();
   }
 }
@@ -362,35 +354,28 @@ template <int bits, int R> __device__ __forceinline__ void quantisedAny(const Qu
       for (int r = 0; r < R; r++) partial[((block - begin) * R + r) * columns + lane] = acc[r];
     }
     __syncthreads();
-    addQuantisedSums<R>(p, product, partial, sums, firstColumn, columns, end - begin, begin == 0, end == blocks);
+    for (int o = threadIdx.x; o < R * columns; o += blockDim.x)
+      if (o / columns < rows && firstColumn + o % columns < outputs)
+        addQuantisedSums(p, product, o / columns, firstColumn + o % columns, partial + o, R * columns, sums + o, end - begin,
+                         begin == 0, end == blocks);
     if (end < blocks) __syncthreads();
   }
 }
 
-template <int bits, int R, int lanes, int C> struct QuantisedRows {
-  static __device__ __forceinline__ void run(const QuantisedRowsParams &p) { quantisedStream<bits, R, lanes, C>(p); }
-};
-template <int bits, int R> struct QuantisedRows<bits, R, 32, 1> {
-  static __device__ __forceinline__ void run(const QuantisedRowsParams &p) { quantisedAny<bits, R>(p); }
-};
-
-#define QUANTISED_ROWS(bits, R, lanes, C)                                                                              \
-  extern "C" __global__ void __launch_bounds__(lanes == 10 ? 448 : 640, 1)                                             \
-      quantised_rows_q##bits##_r##R##_##lanes##x##C(const QuantisedRowsParams p) {                                     \
-    QuantisedRows<bits, R, lanes, C>::run(p);                                                                          \
+// Two blocks of threads of different launches share a multiprocessor.
+#define QUANTISED_ROWS(bits, R, threads)                                                                               \
+  extern "C" __global__ void __launch_bounds__(threads, 2) quantised_rows_q##bits##_r##R##_c1(const QuantisedRowsParams p) { \
+    quantisedStream<bits, R, 1>(p);                                                                                    \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(threads, 2) quantised_rows_q##bits##_r##R##_c2(const QuantisedRowsParams p) { \
+    quantisedStream<bits, R, 2>(p);                                                                                    \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(640, 1) quantised_rows_q##bits##_r##R##_any(const QuantisedRowsParams p) { \
+    quantisedAny<bits, R>(p);                                                                                          \
   }
-#define QUANTISED_ROWS_OF(bits)                                                                                        \
-  QUANTISED_ROWS(bits, 1, 10, 2)                                                                                       \
-  QUANTISED_ROWS(bits, 1, 30, 2)                                                                                       \
-  QUANTISED_ROWS(bits, 1, 10, 4)                                                                                       \
-  QUANTISED_ROWS(bits, 1, 32, 1)                                                                                       \
-  QUANTISED_ROWS(bits, 2, 10, 2)                                                                                       \
-  QUANTISED_ROWS(bits, 2, 30, 2)                                                                                       \
-  QUANTISED_ROWS(bits, 2, 10, 4)                                                                                       \
-  QUANTISED_ROWS(bits, 2, 32, 1)                                                                                       \
-  QUANTISED_ROWS(bits, 4, 10, 2)                                                                                       \
-  QUANTISED_ROWS(bits, 4, 30, 2)                                                                                       \
-  QUANTISED_ROWS(bits, 4, 10, 4)                                                                                       \
-  QUANTISED_ROWS(bits, 4, 32, 1)
-QUANTISED_ROWS_OF(8)
-QUANTISED_ROWS_OF(4)
+QUANTISED_ROWS(8, 1, 512)
+QUANTISED_ROWS(8, 2, 512)
+QUANTISED_ROWS(8, 4, 384)
+QUANTISED_ROWS(4, 1, 512)
+QUANTISED_ROWS(4, 2, 512)
+QUANTISED_ROWS(4, 4, 384)

@@ -79,19 +79,17 @@ describe('parameters of CUDA kernels', () => {
         )) {
           defined.set(name!.replace('##type##', type!).replace(/##R(##)?/, values[0]!), unit);
         }
-        for (const [, rows, lanes, columns] of source.matchAll(
-          /QUANTISED_ROWS\(bits, (\d), (\d+), (\d)\)/g,
-        )) {
-          for (const [, bits] of source.matchAll(/^QUANTISED_ROWS_OF\((\d)\)/gm)) {
-            defined.set(`quantised_rows_q${bits}_r${rows}_${lanes}x${columns}`, unit);
-          }
+        for (const [, bits, rows] of source.matchAll(/^QUANTISED_ROWS\((\d), (\d), \d+\)/gm)) {
+          for (const end of ['c1', 'c2', 'any']) defined.set(`quantised_rows_q${bits}_r${rows}_${end}`, unit);
         }
         for (const [, format] of source.matchAll(/^CERTIFY_OF\((\w+), /gm)) {
           for (const [, rows] of source.matchAll(/CERTIFY\(name, bits, groups, (\d)\)/g)) {
             defined.set(`certify_${format}_r${rows}`, unit);
           }
         }
-        for (const [, format, units] of source.matchAll(/^CERTIFY_NORMED\((\w+), \d, \w+, (\d+)\)/gm)) {
+        for (const [, format, units] of source.matchAll(
+          /^CERTIFY_NORMED\((\w+), \d, \w+, (\d+), \d+, \d\)/gm,
+        )) {
           defined.set(`certify_normed_${format}_u${units}`, unit);
         }
         for (const [, layout, ...sizes] of source.matchAll(

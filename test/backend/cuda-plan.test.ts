@@ -191,7 +191,7 @@ describe('launches of the CUDA backend', () => {
       'certify_normed_int8_u5',
       'active_direct_f16_r1_16B',
     ]);
-    expect(launches[3]!).toMatchObject({ grid: [132, 1, 1], threads: 544 });
+    expect(launches[3]!).toMatchObject({ grid: [132, 1, 1], threads: 288 });
     expect(launches[3]!.values).toMatchObject({
       norm: 0,
       weights: 1,

@@ -1,26 +1,34 @@
 import type { CudaBackend } from '../../src/backend/cuda/cuda-backend.js';
-import type { LowBitCopy, Op, PlacedOp } from '../../src/backend/ops.js';
+import type { LowBitCopy, Op } from '../../src/backend/ops.js';
 import { type LowBitName, lowBitFormats, lowBitNames } from '../../src/checkpoint/low-bit.js';
 import { LowBitCopyWriter, roundDirections } from '../../src/checkpoint/low-bit-copy.js';
 import { lowBitLayout, roundedInputLayout } from '../../src/checkpoint/low-bit-layout.js';
 import { type Span, spanOf, subspan } from '../../src/memory/buffers.js';
-import type { KernelTime } from './bench-kernels.js';
-import { submissionMs } from './pass-times.js';
+import { BesideCopies, copyRoomBytes, type ReadTime } from './beside-copies.js';
 
 const hidden = 2560;
 const ffn = 10_240;
-const repeats = 9;
 /** Neurons that differ, over and over: rounding 10,240 of them would take longer than everything else. */
 const few = 512;
 /** Copies in turn, so that the second-level cache holds none. */
 const copies = 8;
 
+/** A format, and directions. */
+type CertifyVariant = readonly [LowBitName, number];
+const everyVariant: readonly CertifyVariant[] = [
+  ...lowBitNames.map((name) => [name, 0] as const),
+  ['int6g32', 64],
+];
+
 /**
- * Certificates of the 2.7B shape by format, against the rate of copies within the device: the rounded input, marks alone,
- * marks with the rows that they leave (from the device), and the norm in front of all of it.
+ * Certificates of the 2.7B shape by format, beside copies within the device: the rounded input, marks alone, marks with the rows
+ * that they leave (from the device), and the norm in front of all of it.
  */
-export async function benchCertify(gpu: CudaBackend, log: (line: string) => void): Promise<KernelTime[]> {
-  const times: KernelTime[] = [];
+export async function benchCertify(
+  gpu: CudaBackend,
+  log: (line: string) => void,
+  variants: readonly CertifyVariant[] = everyVariant,
+): Promise<ReadTime[]> {
   const held: Span[] = [];
   const room = (byteLength: number): Span => {
     const span = spanOf(gpu.allocate({ label: 'bench', cause: 'workspace', byteLength }));
@@ -32,16 +40,14 @@ export async function benchCertify(gpu: CudaBackend, log: (line: string) => void
     gpu.write(span, bytes);
     return span;
   };
-  const { deviceBytesPerSecond = Number.NaN } = await gpu.hostTier.measureLink!(hidden * 2);
-  const time = async (name: string, ops: readonly Op[], count: number, bytesEach: number): Promise<void> => {
-    const submission: readonly PlacedOp[] = Object.freeze(ops.map((op) => ({ op, label: name })));
-    const microseconds = ((await submissionMs(gpu, submission, repeats)) * 1000) / count;
-    const gigabytesPerSecond = bytesEach / microseconds / 1000;
-    times.push({ name, microseconds, gigabytesPerSecond });
-    log(
-      `time ${name.padEnd(44)} ${microseconds.toFixed(2).padStart(8)} us ${gigabytesPerSecond.toFixed(0).padStart(6)} GB/s, ${((gigabytesPerSecond * 1e9) / deviceBytesPerSecond).toFixed(2)} of the copy rate ${(deviceBytesPerSecond / 1e12).toFixed(2)} TB/s`,
+  const beside = new BesideCopies(gpu, { from: room(copyRoomBytes), to: room(copyRoomBytes) }, log);
+  const time = (name: string, ops: readonly Op[], bytesEach: number) =>
+    beside.time(
+      name,
+      ops.map((op) => ({ op, label: name })),
+      copies,
+      bytesEach,
     );
-  };
   try {
     const random = gaussian();
     const weights = Float32Array.from({ length: few * hidden }, () => random() / Math.sqrt(hidden));
@@ -58,7 +64,7 @@ export async function benchCertify(gpu: CudaBackend, log: (line: string) => void
       room(8 * ffn * 4),
       room((1 + ffn) * 4),
     ];
-    for (const [name, directions] of variants()) {
+    for (const [name, directions] of variants) {
       const bytes = copyOf(name, directions, weights, random);
       const spans = Array.from({ length: copies }, () => placed(bytes.bytes));
       const copyAt = (span: Span): LowBitCopy => ({
@@ -134,16 +140,16 @@ export async function benchCertify(gpu: CudaBackend, log: (line: string) => void
         if (!results[0]!.equals(results[1]!)) {
           throw new Error(`${text}, ${rows} rows: ops together and one by one give other bytes`);
         }
-        await time(`norm, round, certify and rows, ${text}, ${rows} rows`, all, copies, read);
+        await time(`norm, round, certify and rows, ${text}, ${rows} rows`, all, read);
         const counted = await gpu.read(subspan(active, 0, 4));
         log(
           `  ${new Uint32Array(counted.slice().buffer)[0]} of ${ffn} neurons uncertain in some of ${rows} rows`,
         );
-        await time(`round, ${text}, ${rows} rows`, spans.map(round), copies, rows * hidden * 4);
-        await time(`certify, ${text}, ${rows} rows`, spans.map(certify), copies, read);
+        await time(`round, ${text}, ${rows} rows`, spans.map(round), rows * hidden * 4);
+        await time(`certify, ${text}, ${rows} rows`, spans.map(certify), read);
         const marked = spans.flatMap((span) => [norm, round(span), certify(span)]);
-        await time(`norm, round and certify, ${text}, ${rows} rows`, marked, copies, read);
-        await time(`certify and rows, ${text}, ${rows} rows`, spans.flatMap(withRows), copies, read);
+        await time(`norm, round and certify, ${text}, ${rows} rows`, marked, read);
+        await time(`certify and rows, ${text}, ${rows} rows`, spans.flatMap(withRows), read);
       }
       for (const { buffer } of held.splice(held.length - copies - (directions === 0 ? 2 : 1)))
         gpu.release(buffer);
@@ -151,11 +157,7 @@ export async function benchCertify(gpu: CudaBackend, log: (line: string) => void
   } finally {
     for (const { buffer } of held) gpu.release(buffer);
   }
-  return times;
-}
-
-function variants(): (readonly [LowBitName, number])[] {
-  return [...lowBitNames.map((name) => [name, 0] as const), ['int6g32', 64]];
+  return beside.times;
 }
 
 function copyOf(

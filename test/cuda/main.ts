@@ -105,12 +105,14 @@ async function benchLoading(): Promise<void> {
   if (values.report !== undefined) await writeFile(values.report, `${JSON.stringify(found, null, 2)}\n`);
 }
 
+/** Quantised products and certificates, both of which read low-bit copies of weights. */
 async function benchLowBit(): Promise<void> {
   const gpu = await openCuda();
-  const times = await benchQuantised(gpu, log);
+  const times = [...(await benchQuantised(gpu, log)), ...(await benchCertify(gpu, log))];
   log('without overlap:');
   gpu.planWith({ overlaps: false });
-  times.push(...(await benchQuantised(gpu, log)).map((time) => ({ ...time, name: `alone: ${time.name}` })));
+  const alone = await benchQuantised(gpu, log, { names: ['2.7b'], rows: [1], tunings: [{}] });
+  times.push(...alone.map((time) => ({ ...time, name: `alone: ${time.name}` })));
   await gpu.close();
   if (values.report !== undefined) await writeFile(values.report, `${JSON.stringify(times, null, 2)}\n`);
 }
@@ -217,14 +219,14 @@ async function everything(): Promise<void> {
       );
     }
   }
-  if (parts.has('retention')) {
-    for (const model of values.models.split(',')) {
   if (parts.has('committed')) parity.push(...(await checkCommitted(counts, log)));
   if (parts.has('more-parity')) {
     for (const model of values.models.split(',')) {
       parity.push(await checkMoreParity(model, prompts, Number(values.tokens), counts, log));
     }
   }
+  if (parts.has('retention')) {
+    for (const model of values.models.split(',')) {
       await checkRetention(model, await fittingPrompts(model, prompts, 12), 12, counts, log);
     }
   }

@@ -81,7 +81,7 @@ export const parameterFields = {
     x: pointer,
     inputs: integer,
     blocksPerRound: integer,
-    tiles: integer,
+    quads: integer,
     depth: integer,
     activation: integer,
     threshold: real,

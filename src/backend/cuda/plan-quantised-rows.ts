@@ -89,7 +89,7 @@ function planQuantisedRows(
     `quantised_rows_${op.type}_r${variant}_${shape.kernel}`,
     'QuantisedRowsParams',
     {
-      grid: [shape.grid, products.length],
+      grid: shape.kernel === 'any' ? [shape.grid, products.length] : [shape.grid],
       threads: shape.warps * 32,
       sharedBytes: shape.sharedBytes,
       overlapsPrevious: true,
@@ -99,7 +99,7 @@ function planQuantisedRows(
       x: at(op.x) + rowBegin * op.inputs * 4,
       inputs: op.inputs,
       blocksPerRound: shape.blocksPerRound,
-      tiles: shape.tiles,
+      quads: outputs.reduce((sum, count) => sum + Math.floor(count / 4), 0),
       depth: shape.depth,
       activation: fused.code,
       threshold: fused.threshold,

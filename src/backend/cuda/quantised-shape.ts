@@ -4,30 +4,30 @@ import type { LaunchFacts } from './launch.js';
 import { anyShape, roundOf } from './plan-linear-rows.js';
 import { paddedBlock } from './stream-shape.js';
 
-/** Lanes that share a block of 128 inputs, adjacent columns of each, and the kernel's launch bound in warps. */
-const tilesOf = {
-  '10x2': { lanes: 10, perLane: 2, mostWarps: 14 },
-  '10x4': { lanes: 10, perLane: 4, mostWarps: 14 },
-  '30x2': { lanes: 30, perLane: 2, mostWarps: 20 },
-} as const;
-type QuantisedTile = keyof typeof tilesOf;
+/** What is free to choose; a benchmark compares choices, each field that it leaves out is the preference's. */
+export interface QuantisedChoice {
+  /** Adjacent columns of a lane: the kernels of cuda/quantised-rows.cu. */
+  readonly perLane: 1 | 2;
+  readonly mostWarps: number;
+  /** Blocks of threads that a multiprocessor is to hold: this launch's and the next one's. */
+  readonly perMultiprocessor: 1 | 2;
+}
+export type QuantisedTuning = Partial<QuantisedChoice>;
 
-/** What a block of threads may compute, the widest first: wider pieces of a row stream faster. */
-const choices: readonly { readonly kernel: QuantisedTile; readonly tiles: number }[] = [
-  { kernel: '10x4', tiles: 2 },
-  { kernel: '30x2', tiles: 1 },
-  { kernel: '10x4', tiles: 1 },
-  { kernel: '10x2', tiles: 1 },
-];
-const depths = [2, 3, 4, 6, 8, 12, 16] as const;
+const depths = [2, 3, 4] as const;
 const warpLanes = 32;
-/** Inputs of a chunk of the ring. */
-const chunkInputs = 32;
-const chunks = blockInputs / chunkInputs;
+/** Rows of words of a chunk of the ring. */
+const chunkRows = 8;
+/** Inputs of a scale of 4 bits. */
+const groupInputs = 32;
+/** The kernels' launch bounds, in warps. */
+const launchBoundWarps = { 1: 16, 2: 16, 4: 12 } as const;
+/** All 16 left the next launch no registers beside it: layers took up to a quarter longer. */
+const preferredWarps = 14;
 /** Words of the ring, beside which more inputs are not worth their room. */
-const leastRingBytes = 64 * 1024;
-/** Deeper rings took longer. */
-const mostRingBytes = 128 * 1024;
+const leastRingBytes = 32 * 1024;
+/** Shared memory that the system takes of each block of threads. */
+const reservedBytes = 1024;
 
 export interface QuantisedRequest {
   readonly type: QuantisedType;
@@ -39,11 +39,12 @@ export interface QuantisedRequest {
   readonly aligned: boolean;
 }
 
-/** How products are cut into blocks of threads and warps; fields as in `StreamShape`. */
+/** How products are cut into blocks of threads and warps. */
 export interface QuantisedShape {
-  readonly kernel: QuantisedTile | '32x1';
-  readonly grid: number; // for the widest product
-  readonly tiles: number;
+  /** Ends the kernel's name. */
+  readonly kernel: `c${1 | 2}` | 'any';
+  /** For all products, or for the widest of those that are not aligned. */
+  readonly grid: number;
   readonly warps: number;
   readonly depth: number;
   readonly blocksPerRound: number;
@@ -52,59 +53,67 @@ export interface QuantisedShape {
 
 export function quantisedShape(request: QuantisedRequest, facts: LaunchFacts): QuantisedShape {
   const shape = request.aligned ? streamed(request, facts) : null;
-  return shape ?? { ...anyShape(request, facts), kernel: '32x1', tiles: 1, depth: 0 };
+  return shape ?? { ...anyShape(request, facts), kernel: 'any', depth: 0 };
+}
+
+/** Lanes take single columns where pairs would be too few to fill the warps. */
+function choiceOf(
+  { inputs, outputs }: QuantisedRequest,
+  { multiprocessors, quantised }: LaunchFacts,
+): QuantisedChoice {
+  const tasks = (quadsOf(outputs) / multiprocessors) * Math.ceil(inputs / blockInputs);
+  return {
+    perLane: tasks < 12 * tasksOfWarp(2) ? 1 : 2,
+    mostWarps: preferredWarps,
+    perMultiprocessor: 2,
+    ...quantised,
+  };
+}
+
+function quadsOf(outputs: readonly number[]): number {
+  return outputs.reduce((sum, count) => sum + count, 0) / 4;
+}
+
+/** Quads of columns of a block of inputs. */
+function tasksOfWarp(perLane: number): number {
+  return (warpLanes * perLane) / 4;
 }
 
 /** Null where not even the shallowest ring fits. */
 function streamed(request: QuantisedRequest, facts: LaunchFacts): QuantisedShape | null {
   const { type, variant, inputs, outputs } = request;
-  const { kernel, tiles } = choiceOf(outputs, facts.multiprocessors);
-  const { lanes, perLane, mostWarps } = tilesOf[kernel];
-  const groups = Math.floor(warpLanes / lanes);
-  const columns = lanes * perLane * tiles;
-  const rowBytes = groups * lanes * perLane * 4;
-  const scaleBytes = type === 'q4' ? warpLanes * perLane * 2 : 0;
-  const chunkBytes = (chunkInputs / quantisedFormats[type].inputsPerWord) * rowBytes + scaleBytes;
+  const { perLane, mostWarps, perMultiprocessor } = choiceOf(request, facts);
+  const unit = tasksOfWarp(perLane);
+  const chunkInputs = chunkRows * quantisedFormats[type].inputsPerWord;
+  const scaleBytes = type === 'q4' ? (chunkInputs / groupInputs) * unit * 8 : 0;
+  const chunkBytes = chunkRows * unit * 16 + scaleBytes;
+  const quads = quadsOf(outputs);
+  const grid = Math.min(facts.multiprocessors, quads);
+  const columns = Math.ceil(quads / grid) * 4;
   const blocks = Math.max(1, Math.ceil(inputs / blockInputs));
+
+  const budget = Math.floor((facts.sharedBytes + reservedBytes) / perMultiprocessor) - reservedBytes;
   const perBlock = variant * (paddedBlock + columns) * 4;
   const sumsBytes = variant * columns * 4;
-
-  const budget = facts.sharedBytes;
   const room = budget - Math.min(leastRingBytes, Math.floor(budget / 2)) - sumsBytes;
   const rounds = Math.ceil(blocks / roundOf(blocks, room, perBlock));
   const blocksPerRound = Math.ceil(blocks / rounds);
   const fixedBytes = blocksPerRound * perBlock + sumsBytes;
 
-  const work = tiles * Math.ceil(blocksPerRound / groups);
-  const fitting = Math.floor((budget - fixedBytes) / (2 * chunkBytes));
-  if (fitting < 1) return null;
-  const most = Math.min(mostWarps, fitting);
-  const warps = Math.ceil(work / Math.ceil(work / most));
-  const steps = rounds * Math.ceil(work / warps) * chunks;
-  const ring = Math.max(2 * warps * chunkBytes, Math.min(budget - fixedBytes, mostRingBytes));
-  const fits = depths.filter((depth) => warps * depth * chunkBytes <= ring);
-  const depth = fits.find((one) => one > steps) ?? fits.at(-1)!;
+  const units = Math.ceil((blocksPerRound * columns) / 4 / unit);
+  const fitting = Math.floor((budget - fixedBytes) / (depths[0] * chunkBytes));
+  const warps = Math.min(mostWarps, launchBoundWarps[variant], units, fitting);
+  if (warps < 1) return null;
+  const steps = (rounds * Math.ceil(units / warps) * blockInputs) / chunkInputs;
+  const fits = depths.filter((depth) => warps * depth * chunkBytes <= budget - fixedBytes);
+  const depth = fits.find((one) => one >= steps) ?? fits.at(-1)!;
+  const sharedBytes = fixedBytes + warps * depth * chunkBytes;
   return {
-    kernel,
-    grid: Math.ceil(Math.max(...outputs) / columns),
-    tiles,
+    kernel: `c${perLane}`,
+    grid,
     warps,
     depth,
     blocksPerRound,
-    // More than half of it: two blocks of threads of a launch on one multiprocessor would take twice as long as the others.
-    sharedBytes: Math.max(fixedBytes + warps * depth * chunkBytes, Math.ceil(budget / 2)),
+    sharedBytes,
   };
 }
-
-/** The choice that gives the busiest multiprocessor the fewest columns. */
-function choiceOf(outputs: readonly number[], multiprocessors: number): (typeof choices)[number] {
-  const busiest = choices.map(({ kernel, tiles }) => {
-    const columns = tilesOf[kernel].lanes * tilesOf[kernel].perLane * tiles;
-    const grid = outputs.reduce((sum, count) => sum + Math.ceil(count / columns), 0);
-    return Math.ceil(grid / multiprocessors) * columns;
-  });
-  return choices[busiest.indexOf(Math.min(...busiest))]!;
-}
-
-/** What a benchmark compares; choices that it leaves out are the preference's. */
-export type QuantisedTuning = { readonly splits?: 1 | 2 | 4 };

@@ -10,6 +10,8 @@ interface QuantisedShape {
   readonly rows: number;
   readonly inputs: number;
   readonly outputs: number;
+  /** Of further products of the same inputs, which may share a launch. */
+  readonly others: readonly number[];
   readonly flavor: Flavor;
 }
 
@@ -21,13 +23,13 @@ export function quantisedGroups(): CaseGroup[] {
 }
 
 function shapes(type: QuantisedType): QuantisedShape[] {
-  const shape = (rows: number, inputs: number, outputs: number, flavor: Flavor): QuantisedShape => ({
-    type,
-    rows,
-    inputs,
-    outputs,
-    flavor,
-  });
+  const shape = (
+    rows: number,
+    inputs: number,
+    outputs: number,
+    flavor: Flavor,
+    ...others: number[]
+  ): QuantisedShape => ({ type, rows, inputs, outputs, others, flavor });
   const flavorOf = (index: number): Flavor => finiteFlavors[index % finiteFlavors.length]!;
   return [
     ...oddSizes.map((inputs, index) => shape(1 + (index % 3), inputs, 37, flavorOf(index))),
@@ -39,44 +41,54 @@ function shapes(type: QuantisedType): QuantisedShape[] {
     shape(2, 1003, 516, 'edges'),
     shape(8, 515, 300, 'plain'),
     shape(1, 257, 4300, 'sparse'),
-    // On a GPU: wider tiles, several of them, several turns of a warp, and blocks of inputs in rounds.
+    // On a GPU: single columns a lane and pairs, several turns of a warp, and blocks of inputs in rounds.
     shape(1, 300, 7900, 'plain'),
     shape(3, 270, 10_240, 'edges'),
+    shape(1, 1290, 10_244, 'plain'),
     shape(1, 5500, 64, 'plain'),
     shape(4, 10_300, 24, 'plain'),
+    shape(1, 21_000, 24, 'plain'),
+    // Three of one x, whose columns meet in one block of threads, and such as cannot share words of 16 bytes.
+    shape(1, 700, 300, 'plain', 76, 68),
+    shape(3, 515, 1204, 'edges', 404, 400),
+    shape(2, 260, 4300, 'sparse', 8, 4),
+    shape(1, 131, 37, 'plain', 41, 36),
+    ...rowCounts.map((rows) => shape(rows, 160, 72, 'plain', 36, 40)),
   ];
 }
 
 function quantisedCase(shape: QuantisedShape): ContractCase {
-  const { rows, inputs, outputs, flavor } = shape;
+  const { rows, inputs, outputs, others, flavor } = shape;
   return {
-    name: `${rows} rows, ${inputs} inputs, ${outputs} outputs, ${flavor}`,
+    name: `${rows} rows, ${inputs} inputs, ${[outputs, ...others].join(' and ')} outputs, ${flavor}`,
     build: (bench) => quantisedOps(bench, shape),
   };
 }
 
 /** Codes are any bits, those behind the last input too; scales are +0, subnormal, plain, or as large as they may be. */
-function quantisedOps(bench: Workbench, { type, rows, inputs, outputs, flavor }: QuantisedShape): Op[] {
+function quantisedOps(bench: Workbench, shape: QuantisedShape): Op[] {
+  const { type, rows, inputs, outputs, others, flavor } = shape;
   const { random } = bench;
-  const { codeBytes, groups } = quantisedLayout(type, inputs, outputs);
   const x = bench.floats('x', random.floats(rows * inputs, flavor));
-  const codes = bench.integers('codes', [...new Int32Array(random.bytes(codeBytes).slice().buffer)]);
-  const scales = Uint16Array.from({ length: groups * outputs }, () => scaleBits(random.word()));
-  return [
-    {
+  return [outputs, ...others].map((count, which) => {
+    const { codeBytes, groups } = quantisedLayout(type, inputs, count);
+    const codes = bench.integers('codes', [...new Int32Array(random.bytes(codeBytes).slice().buffer)]);
+    const scales = Uint16Array.from({ length: groups * count }, () => scaleBits(random.word()));
+    const withResidual = which === 0 && random.chance(0.5);
+    return {
       kind: 'quantised-linear',
       rows,
       x,
       inputs,
-      outputs,
+      outputs: count,
       type,
       codes,
       scales: bench.stored('scales', 'bf16', new Uint8Array(scales.buffer)),
-      out: bench.room('out', rows * outputs),
-      bias: random.chance(0.5) ? bench.floats('bias', random.floats(outputs, flavor)) : null,
-      residual: random.chance(0.5) ? bench.floats('residual', random.floats(rows * outputs, flavor)) : null,
-    },
-  ];
+      out: bench.room('out', rows * count),
+      bias: random.chance(0.5) ? bench.floats('bias', random.floats(count, flavor)) : null,
+      residual: withResidual ? bench.floats('residual', random.floats(rows * count, flavor)) : null,
+    };
+  });
 }
 
 function scaleBits(word: number): number {

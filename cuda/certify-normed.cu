@@ -42,9 +42,11 @@ struct CertifyNormedParams {
   float *flags; // [outputs]: 1 where a neuron is uncertain
   i64 activation; // relu, relu2 or fatrelu, with its threshold; -1 for none
   f64 activationThreshold;
-  i64 rowBlocks; // of 128 inputs of these rows that the rings' room holds at once: at most the threads that multiply
+  i64 rowBlocks; // of 128 inputs that a warp's room holds at once
 };
 
+constexpr int productWarps = 16, productThreads = 32 * productWarps;
+constexpr int normedThreads = productThreads + 32; // the last warp adds norms
 constexpr int roundedBlock = blockInputs + 8;      // shorts from one block of inputs to the next
 
 // Waits until at most `newest` groups of this thread are under way.
@@ -64,31 +66,33 @@ __device__ __forceinline__ void awaitNewest(int newest) {
 // What a block of threads shares behind its rings.
 struct NormedRoom {
   float *x;         // [blocks of 128, padded]
-  float *missed;    // likewise: what rounding misses, which has no more digits than x
+  f64 *squares;     // [blocks][wideBlock]
+  f64 *missed;      // likewise
   f64 *sums;        // [2][blocks]
   f64 *scalars;     // [8]
   i64 *joined;      // [32]
   i64 *products;    // [most], most rounded up to even numbers
   float *records;   // [most][4]
   short *rounded;   // [blocks][roundedBlock]
-  float *partial;   // [warps][32] sums of blocks
+  float *partial;   // [warps][32]
   float *biases;    // [most]
   int *found;       // a count, then the uncertain neurons
 };
 
-__device__ __forceinline__ NormedRoom normedRoom(char *at, int blocks, int most, int warps) {
+__device__ __forceinline__ NormedRoom normedRoom(char *at, int blocks, int most) {
   const int even = (most + 1) / 2 * 2;
   NormedRoom room;
   room.x = (float *)at;
-  room.missed = room.x + blocks * paddedBlock;
-  room.sums = (f64 *)(room.missed + blocks * paddedBlock);
+  room.squares = (f64 *)(room.x + blocks * paddedBlock);
+  room.missed = room.squares + blocks * wideBlock;
+  room.sums = room.missed + blocks * wideBlock;
   room.scalars = room.sums + 2 * blocks;
   room.joined = (i64 *)(room.scalars + scalarsOfRow);
   room.products = room.joined + 32;
   room.records = (float *)(room.products + even);
   room.rounded = (short *)(room.records + 4 * even);
   room.partial = (float *)(room.rounded + blocks * roundedBlock);
-  room.biases = room.partial + 32 * warps;
+  room.biases = room.partial + productThreads;
   room.found = (int *)(room.biases + even);
   return room;
 }
@@ -99,11 +103,11 @@ struct RoundedUnit {
   bool finite;
 };
 
-// The rounded input, what rounding misses, and sums of squares of whole numbers by warp. `own`: elements of a thread at most. All threads of the block call it, with the input in shared memory and a barrier behind it.
-template <int own, int warps>
+// The rounded input, squares of x and of what rounding misses, and sums of squares of whole numbers by warp. `own`: elements
+// of a thread at most. All threads of the block call it, with the input in shared memory and a barrier behind it.
+template <int own>
 __device__ __forceinline__ RoundedUnit roundNormed(const CertifyNormedParams &p, const NormedRoom &room, const float (&scales)[own],
                                                    const float (&shifts)[own], bool first) {
-  constexpr int productThreads = 32 * warps;
   const int inputs = (int)p.inputs, tid = threadIdx.x;
   const bool rms = p.norm == 1;
   float *row = room.x;
@@ -127,6 +131,7 @@ __device__ __forceinline__ RoundedUnit roundNormed(const CertifyNormedParams &p,
     values[k] = y;
     const float size = magnitudeOf(y);
     if (!(size <= largest)) largest = size == size ? size : __uint_as_float(0x7f800000u);
+    room.squares[i / blockInputs * wideBlock + i % blockInputs] = (f64)y * (f64)y;
   }
   // Magnitudes are ordered as their bits are.
   const u32 highest = warpMaximum(__float_as_uint(largest));
@@ -134,7 +139,7 @@ __device__ __forceinline__ RoundedUnit roundNormed(const CertifyNormedParams &p,
   if (tid % 32 == 0) maxima[tid / 32] = highest;
   __syncthreads();
   const int lane = tid % 32;
-  largest = __uint_as_float(warpMaximum(lane < warps ? maxima[lane] : 0u));
+  largest = __uint_as_float(warpMaximum(lane < productWarps ? maxima[lane] : 0u));
   __syncthreads(); // before the place of the maxima is written again
   RoundedUnit result;
   result.finite = largest != __uint_as_float(0x7f800000u);
@@ -154,7 +159,7 @@ __device__ __forceinline__ RoundedUnit roundNormed(const CertifyNormedParams &p,
     const int block = i / blockInputs, at = i % blockInputs;
     room.rounded[block * roundedBlock + at] = (short)near;
     if (first) p.rounded[i] = (short)near;
-    room.missed[block * paddedBlock + at] = (float)missed;
+    room.missed[block * wideBlock + at] = missed * missed;
   }
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) squares += __shfl_xor_sync(0xffffffffu, squares, distance);
@@ -164,23 +169,15 @@ __device__ __forceinline__ RoundedUnit roundNormed(const CertifyNormedParams &p,
 
 // The scalars of docs/certificates.md, by the last warp: a lane adds a block of both sums, so that one addition waits while
 // the other is made.
-template <int warps>
 __device__ __forceinline__ void addNorms(const CertifyNormedParams &p, const NormedRoom &room, RoundedUnit rounded, bool first) {
   const int blocks = (int)p.inputs / blockInputs, lane = threadIdx.x % 32;
   for (int block = lane; block < blocks; block += 32) {
-    const float *values = room.x + block * paddedBlock, *missed = room.missed + block * paddedBlock;
+    const f64 *squares = room.squares + block * wideBlock, *missed = room.missed + block * wideBlock;
     f64 x = 0.0, rest = 0.0;
-#pragma unroll 4
-    for (int i = 0; i < blockInputs; i += 4) {
-      const float4 a = *reinterpret_cast<const float4 *>(values + i), b = *reinterpret_cast<const float4 *>(missed + i);
-      x = x + (f64)a.x * (f64)a.x;
-      rest = rest + (f64)b.x * (f64)b.x;
-      x = x + (f64)a.y * (f64)a.y;
-      rest = rest + (f64)b.y * (f64)b.y;
-      x = x + (f64)a.z * (f64)a.z;
-      rest = rest + (f64)b.z * (f64)b.z;
-      x = x + (f64)a.w * (f64)a.w;
-      rest = rest + (f64)b.w * (f64)b.w;
+#pragma unroll 16
+    for (int i = 0; i < blockInputs; i++) {
+      x = x + squares[i];
+      rest = rest + missed[i];
     }
     room.sums[block] = x;
     room.sums[blocks + block] = rest;
@@ -194,7 +191,7 @@ __device__ __forceinline__ void addNorms(const CertifyNormedParams &p, const Nor
     missedSquares = missedSquares + room.sums[blocks + block];
   }
 #pragma unroll
-  for (int w = 0; w < warps; w++) all += room.joined[w];
+  for (int w = 0; w < productWarps; w++) all += room.joined[w];
   // The three roots side by side.
   const f64 root = sqrt(lane == 0 ? xSquares : lane == 1 ? missedSquares : (f64)all);
   const f64 xNorm = __shfl_sync(0xffffffffu, root, 0) * p.inflation;
@@ -209,10 +206,9 @@ __device__ __forceinline__ void addNorms(const CertifyNormedParams &p, const Nor
 
 // A warp takes a neuron at a time; a lane meets the same inputs in each of them, and keeps these in registers: U units of
 // 16 bytes of codes. Part `part` of `parts` of the neurons, by all threads of a block.
-template <int bits, bool groups, int U, int warps>
+template <int bits, bool groups, int U>
 __device__ __forceinline__ void certifyNormed(const CertifyNormedParams &p, int part, int parts, char *shared) {
-  constexpr int pieces = bits == 8 ? 1 : 2, codesOfUnit = 16 * pieces;
-  constexpr int productThreads = 32 * warps, threads = productThreads + 32; // the last warp adds norms
+  constexpr int pieces = bits == 8 ? 1 : 2, codesOfUnit = 16 * pieces, warps = productWarps;
   constexpr int highOfUnit = bits == 8 ? 0 : (bits - 4) * 4;
   constexpr int own = (U * codesOfUnit * 32 + productThreads - 1) / productThreads;
   const int inputs = (int)p.inputs, outputs = (int)p.outputs, blocks = inputs / blockInputs;
@@ -223,7 +219,7 @@ __device__ __forceinline__ void certifyNormed(const CertifyNormedParams &p, int 
   const int neurons = (int)((i64)outputs * (part + 1) / parts) - firstNeuron;
   const int mine = warp < warps && neurons > warp ? (neurons - warp + warps - 1) / warps : 0;
   char *const ring = shared + warp * slots * slotBytes;
-  const NormedRoom room = normedRoom(shared + warps * slots * slotBytes, blocks, (int)p.most, warps);
+  const NormedRoom room = normedRoom(shared + warps * slots * slotBytes, blocks, (int)p.most);
 
   const auto issue = [&](int turn, char *slot) {
     const i64 neuron = firstNeuron + warp + turn * warps;
@@ -249,8 +245,8 @@ __device__ __forceinline__ void certifyNormed(const CertifyNormedParams &p, int 
     scales[k] = there && p.scale ? p.scale[i] : 0.0f;
     shifts[k] = there && p.shift ? p.shift[i] : 0.0f;
   }
-  for (int i = threadIdx.x; i < neurons * 4; i += threads) room.records[i] = p.records[(i64)firstNeuron * 4 + i];
-  for (int i = threadIdx.x; i < neurons; i += threads) room.biases[i] = p.bias ? p.bias[firstNeuron + i] : 0.0f;
+  for (int i = threadIdx.x; i < neurons * 4; i += normedThreads) room.records[i] = p.records[(i64)firstNeuron * 4 + i];
+  for (int i = threadIdx.x; i < neurons; i += normedThreads) room.biases[i] = p.bias ? p.bias[firstNeuron + i] : 0.0f;
   if (threadIdx.x == 0) room.found[0] = 0;
   // Inputs would wait behind all copies that are asked for before them, so most of these come behind them.
   const auto issueSlots = [&](int from, int to) {
@@ -266,11 +262,11 @@ __device__ __forceinline__ void certifyNormed(const CertifyNormedParams &p, int 
   loadPaddedRows(room.x, 0, 1, p.norm < 0 ? p.x : p.from, 0, 1, inputs);
   issueSlots(early, slots);
   __syncthreads();
-  const RoundedUnit rounded = roundNormed<own, warps>(p, room, scales, shifts, part == 0);
+  const RoundedUnit rounded = roundNormed<own>(p, room, scales, shifts, part == 0);
   __syncthreads();
 
   if (warp >= warps) {
-    addNorms<warps>(p, room, rounded, part == 0);
+    addNorms(p, room, rounded, part == 0);
   } else {
     u32 high[U][pieces][4], low[U][pieces][4];
     int groupSums[U];
@@ -349,7 +345,7 @@ __device__ __forceinline__ void certifyNormed(const CertifyNormedParams &p, int 
   }
   __syncthreads();
 
-  for (int local = threadIdx.x; local < neurons; local += threads) {
+  for (int local = threadIdx.x; local < neurons; local += normedThreads) {
     const int neuron = firstNeuron + local;
     const bool mark = !isInactive(room.scalars, room.records + local * 4, false, (f64)room.products[local], 0.0,
                                   (f64)room.biases[local], p.threshold);
@@ -363,29 +359,32 @@ __device__ __forceinline__ void certifyNormed(const CertifyNormedParams &p, int 
   }
   if (p.weights < 0) return;
   __syncthreads();
+  if (warp >= warps) return;
   const int count = room.found[0];
-  const auto found = [&](int i) { return room.found[1 + i]; };
-  if (p.weights == 0) uncertainRows<F32, 1>(p, found, count, room.x, 0, shared, room.partial);
-  else if (p.weights == 1) uncertainRows<F16, 1>(p, found, count, room.x, 0, shared, room.partial);
-  else uncertainRows<Bf16, 1>(p, found, count, room.x, 0, shared, room.partial);
+  float *partial = room.partial + warp * 32;
+  for (int i = warp; i < count; i += warps) {
+    const int neuron = room.found[1 + i];
+    if (p.weights == 0) uncertainRow<F32, 1>(p, neuron, room.x, 0, ring, partial);
+    else if (p.weights == 1) uncertainRow<F16, 1>(p, neuron, room.x, 0, ring, partial);
+    else uncertainRow<Bf16, 1>(p, neuron, room.x, 0, ring, partial);
+  }
 }
 
-template <int bits, bool groups, int U, int warps> __device__ __forceinline__ void certifyNormedAlone(const CertifyNormedParams &p) {
+template <int bits, bool groups, int U> __device__ __forceinline__ void certifyNormedAlone(const CertifyNormedParams &p) {
   extern __shared__ __align__(16) float shared[];
   releaseSuccessor();
-  certifyNormed<bits, groups, U, warps>(p, blockIdx.x, gridDim.x, (char *)shared);
+  certifyNormed<bits, groups, U>(p, blockIdx.x, gridDim.x, (char *)shared);
 }
 
-// U: units of 16 bytes of codes of a lane, src/backend/cuda/plan-certify-normed.ts chooses the least that holds the inputs.
-// Where their inputs leave registers for it, two blocks of threads of different launches share a multiprocessor.
-#define CERTIFY_NORMED(name, bits, groups, U, warps, blocks)                                                           \
-  extern "C" __global__ void __launch_bounds__(32 * warps + 32, blocks)                                                \
+// U: units of 16 bytes of codes of a lane; src/backend/cuda/plan-certify-normed.ts chooses the least that holds the inputs.
+#define CERTIFY_NORMED(name, bits, groups, U)                                                                          \
+  extern "C" __global__ void __launch_bounds__(normedThreads, 1)                                                       \
       certify_normed_##name##_u##U(const CertifyNormedParams p) {                                                      \
-    certifyNormedAlone<bits, groups, U, warps>(p);                                                                     \
+    certifyNormedAlone<bits, groups, U>(p);                                                                            \
   }
-CERTIFY_NORMED(int8, 8, false, 5, 8, 2)
-CERTIFY_NORMED(int8, 8, false, 10, 16, 1)
-CERTIFY_NORMED(int8g32, 8, true, 5, 8, 2)
-CERTIFY_NORMED(int6g32, 6, true, 3, 8, 2)
-CERTIFY_NORMED(int5g32, 5, true, 3, 8, 2)
-CERTIFY_NORMED(int4g32, 4, true, 3, 8, 2)
+CERTIFY_NORMED(int8, 8, false, 5)
+CERTIFY_NORMED(int8, 8, false, 10)
+CERTIFY_NORMED(int8g32, 8, true, 5)
+CERTIFY_NORMED(int6g32, 6, true, 3)
+CERTIFY_NORMED(int5g32, 5, true, 3)
+CERTIFY_NORMED(int4g32, 4, true, 3)

@@ -251,10 +251,13 @@ template <int bits, bool groups, int R> __device__ __forceinline__ void certifyR
       count += __popc(all);
     }
     __syncthreads();
-    const auto found = [&](int i) { return firstNeuron + list[i]; };
-    if (p.weights == 0) uncertainRows<F32, R>(p, found, count, x, xFloats, (char *)shared, partial);
-    else if (p.weights == 1) uncertainRows<F16, R>(p, found, count, x, xFloats, (char *)shared, partial);
-    else uncertainRows<Bf16, R>(p, found, count, x, xFloats, (char *)shared, partial);
+    for (int i = warp; i < count; i += warps) {
+      const int neuron = firstNeuron + list[i];
+      float *sums = partial + warp * R * 32;
+      if (p.weights == 0) uncertainRow<F32, R>(p, neuron, x, xFloats, ring, sums);
+      else if (p.weights == 1) uncertainRow<F16, R>(p, neuron, x, xFloats, ring, sums);
+      else uncertainRow<Bf16, R>(p, neuron, x, xFloats, ring, sums);
+    }
   }
 }
 

@@ -16,7 +16,7 @@ struct CertifyParams {
   const float *bias;
   float *out;
   i64 depth;      // stages of a warp's ring
-  i64 warpBytes;  // of a warp's ring; the rows come to all of them
+  i64 warpBytes;  // of a warp's ring and, later, row
   i64 mostTurns;  // of a block of threads: two neurons each
   i64 prefetchBytes; // of the codes of a block of threads, asked for before the inputs are there
   // The product with the rows of uncertain neurons: -1 for none, 0 F32, 1 F16, 2 BF16.
@@ -27,7 +27,7 @@ struct CertifyParams {
   float *flags;   // [outputs]: 1 where a neuron is uncertain in some row
   i64 activation; // relu, relu2 or fatrelu, with its threshold; -1 for none
   f64 activationThreshold;
-  i64 rowBlocks; // of 128 inputs of these rows that the rings' room holds at once: at most the threads
+  i64 rowBlocks; // of 128 inputs that a warp's room holds at once
 };
 
 // As copyAside, for 4 or 8 bytes.
@@ -95,78 +95,66 @@ template <int bits> __device__ __forceinline__ void unpackCodes(uint4 code, cons
 
 __device__ __forceinline__ u32 wordOf(uint4 four, int i) { return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w; }
 
-// The rows of `count` uncertain neurons times the inputs of R rows, by all threads of the block: as many rows as the room
-// holds come at once, so that one wait serves them all; then a thread takes a block of 128 inputs of one of them.
-// `partial`: a number for each thread and row of inputs. All threads have passed a barrier behind the last use of the room.
-template <class E, int R, class Params, class Neuron>
-__device__ __forceinline__ void uncertainRows(const Params &p, Neuron neuronAt, int count, const float *x, int xFloats, char *room,
-                                              float *partial) {
+// The row of an uncertain neuron times the inputs of R rows, by one warp: a lane takes whole blocks of 128 inputs.
+template <class E, int R, class Params>
+__device__ __forceinline__ void uncertainRow(const Params &p, int neuron, const float *x, int xFloats, char *room, float *partial) {
   typedef typename E::Stored Stored;
   constexpr int size = sizeof(Stored), perPiece = 16 / size, blockPieces = blockInputs / perPiece;
   constexpr int blockBytes = blockInputs * size + 16; // neighbouring lanes meet different banks
-  const int inputs = (int)p.inputs, blocks = (inputs + blockInputs - 1) / blockInputs, rows = (int)p.rows;
-  // Blocks of a row that are held at once, and rows of which all are.
-  const int held = min(blocks, (int)p.rowBlocks), rowsHeld = min((int)p.rowBlocks / held, (int)blockDim.x / R);
-#pragma unroll 1
-  for (int first = 0; first < count; first += rowsHeld) {
-    const int some = min(rowsHeld, count - first);
-    float y = 0.0f; // of the thread's row of the matrix and row of inputs
-#pragma unroll 1
-    for (int begin = 0; begin < blocks; begin += held) {
-      const int here = min(held, blocks - begin), firstPiece = begin * blockPieces;
-      const int pieces = min(inputs / perPiece - firstPiece, here * blockPieces);
-#pragma unroll 4
-      for (int i = threadIdx.x; i < some * pieces; i += blockDim.x) {
-        const int which = i / pieces, piece = i % pieces;
-        const Stored *row = (const Stored *)p.matrix + (i64)neuronAt(first + which) * p.rowStride;
-        copyAside(room + (which * here + piece / blockPieces) * blockBytes + piece % blockPieces * 16,
-                  row + (firstPiece + piece) * perPiece, 16);
+  constexpr int batch = 8;
+  const int inputs = (int)p.inputs, blocks = (inputs + blockInputs - 1) / blockInputs, rowBlocks = (int)p.rowBlocks;
+  const int lane = threadIdx.x % 32, rows = (int)p.rows;
+  const uint4 *row = (const uint4 *)((const Stored *)p.matrix + (i64)neuron * p.rowStride);
+  float y = 0.0f; // of row `lane`
+  for (int begin = 0; begin < blocks; begin += rowBlocks) {
+    const int here = min(rowBlocks, blocks - begin);
+    const int firstPiece = begin * blockPieces, pieces = min(inputs / perPiece - firstPiece, here * blockPieces);
+    for (int first = lane; first < pieces; first += batch * 32) {
+      uint4 four[batch];
+#pragma unroll
+      for (int k = 0; k < batch; k++)
+        if (first + k * 32 < pieces) four[k] = row[firstPiece + first + k * 32];
+#pragma unroll
+      for (int k = 0; k < batch; k++) {
+        const int piece = first + k * 32;
+        if (piece < pieces) *(uint4 *)(room + piece / blockPieces * blockBytes + piece % blockPieces * 16) = four[k];
       }
-      endCopyGroup();
-      awaitCopyGroups<0>();
-      __syncthreads();
-      const int task = threadIdx.x;
-      if (task < some * here) {
-        const int block = task % here, length = min(blockInputs, inputs - (begin + block) * blockInputs);
-        const char *own = room + task * blockBytes;
-        const float *values = x + (begin + block) * paddedBlock;
-        float acc[R];
+    }
+    __syncwarp();
+    if (lane < here) {
+      const int count = min(blockInputs, inputs - (begin + lane) * blockInputs);
+      const char *own = room + lane * blockBytes;
+      const float *values = x + (begin + lane) * paddedBlock;
+      float acc[R];
 #pragma unroll
-        for (int r = 0; r < R; r++) acc[r] = 0.0f;
+      for (int r = 0; r < R; r++) acc[r] = 0.0f;
 #pragma unroll 4
-        for (int i = 0; i < length; i += perPiece) {
-          const Packed<E, perPiece> w = loadPacked<E, perPiece>((const Stored *)(own + i * size));
+      for (int i = 0; i < count; i += perPiece) {
+        const Packed<E, perPiece> w = loadPacked<E, perPiece>((const Stored *)(own + i * size));
 #pragma unroll
-          for (int k = 0; k < perPiece; k += 4) {
+        for (int k = 0; k < perPiece; k += 4) {
 #pragma unroll
-            for (int r = 0; r < R; r++) {
-              const float4 four = *reinterpret_cast<const float4 *>(values + r * xFloats + i + k);
-              acc[r] = acc[r] + four.x * w.at(k);
-              acc[r] = acc[r] + four.y * w.at(k + 1);
-              acc[r] = acc[r] + four.z * w.at(k + 2);
-              acc[r] = acc[r] + four.w * w.at(k + 3);
-            }
+          for (int r = 0; r < R; r++) {
+            const float4 four = *reinterpret_cast<const float4 *>(values + r * xFloats + i + k);
+            acc[r] = acc[r] + four.x * w.at(k);
+            acc[r] = acc[r] + four.y * w.at(k + 1);
+            acc[r] = acc[r] + four.z * w.at(k + 2);
+            acc[r] = acc[r] + four.w * w.at(k + 3);
           }
         }
+      }
 #pragma unroll
-        for (int r = 0; r < R; r++) partial[(task / here * R + r) * here + block] = acc[r];
-      }
-      __syncthreads();
-      if (task < some * R) {
-#pragma unroll 20
-        for (int block = 0; block < here; block++) y = y + partial[task * here + block];
-      }
-      if (begin + held < blocks) __syncthreads();
+      for (int r = 0; r < R; r++) partial[r * 32 + lane] = acc[r];
     }
-    const int row = threadIdx.x % R;
-    if (threadIdx.x < some * R && row < rows) {
-      const int neuron = neuronAt(first + threadIdx.x / R);
-      if (p.bias) y = y + p.bias[neuron];
-      if (p.activation >= 0) y = thresholded((int)p.activation, y, (float)p.activationThreshold);
-      p.out[(i64)row * p.outputs + neuron] = y;
-    }
-    if (first + rowsHeld < count) __syncthreads();
+    __syncwarp();
+    if (lane < R)
+      for (int block = 0; block < here; block++) y = y + partial[lane * 32 + block];
+    __syncwarp(); // before the room is written again
   }
+  if (lane >= rows) return;
+  if (p.bias) y = y + p.bias[neuron];
+  if (p.activation >= 0) y = thresholded((int)p.activation, y, (float)p.activationThreshold);
+  p.out[(i64)lane * p.outputs + neuron] = y;
 }
 
 // Whether it is proven that the pre-activation is not above the threshold; docs/certificates.md, "The bound".

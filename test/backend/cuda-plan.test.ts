@@ -191,13 +191,13 @@ describe('launches of the CUDA backend', () => {
       'certify_normed_int8_u5',
       'active_direct_f16_r1_16B',
     ]);
-    expect(launches[3]!).toMatchObject({ grid: [132, 1, 1], threads: 288 });
+    expect(launches[3]!).toMatchObject({ grid: [132, 1, 1], threads: 544 });
     expect(launches[3]!.values).toMatchObject({
       norm: 0,
       weights: 1,
       activation: 0,
       slots: 4,
-      rowBlocks: 256,
+      rowBlocks: 20,
     });
     // Two more blocks of threads than the columns need write the two sets.
     expect(launches[4]!.grid).toEqual([42, 1, 1]);
@@ -228,7 +228,7 @@ describe('launches of the CUDA backend', () => {
     ]);
     expect(six[3]!.values).toMatchObject({ norm: 0 });
     expect(six[4]!).toMatchObject({ grid: [132, 1, 1], threads: 13 * 32 });
-    expect(six[4]!.values).toMatchObject({ weights: 1, activation: 0, depth: 12, rowBlocks: 293 });
+    expect(six[4]!.values).toMatchObject({ weights: 1, activation: 0, depth: 12, rowBlocks: 20 });
   });
 
   it('launches of a decode layer overlap where the device can', () => {

@@ -84,7 +84,7 @@ export function planNormedCertificate({
     'CertifyNormedParams',
     {
       grid: [shape.grid],
-      threads: (shape.warps + 1) * 32, // the last warp adds norms
+      threads: normedThreads,
       sharedBytes: shape.sharedBytes,
       overlapsPrevious: true,
     },
@@ -127,8 +127,6 @@ export function planNormedCertificate({
 interface NormedShape {
   /** Ends the kernel's name. */
   readonly kernel: string;
-  /** That multiply. */
-  readonly warps: number;
   readonly grid: number;
   readonly slots: number;
   /** Neurons of a block of threads. */
@@ -137,8 +135,11 @@ interface NormedShape {
   readonly sharedBytes: number;
 }
 
+const warps = 16;
+/** One more warp adds norms. */
+const normedThreads = (warps + 1) * 32;
 /** Units of 16 bytes of codes that a lane takes of a neuron: the kernels' variants. */
-const unitsOf: Readonly<Record<LowBitName, readonly number[]>> = {
+const units: Readonly<Record<LowBitName, readonly number[]>> = {
   int8: [5, 10],
   int8g32: [5],
   int6g32: [3],
@@ -147,12 +148,10 @@ const unitsOf: Readonly<Record<LowBitName, readonly number[]>> = {
 };
 /** Inputs in multiples of which every part of a neuron's codes is a multiple of 16 bytes. */
 const inputStep = 512;
-/** Neurons of a warp on their way: the kernel takes no more. */
-const mostSlots = 8;
+/** Neurons of a warp on their way; more of them do not fit beside the rest or come no faster. */
+const mostSlots = 4;
 /** Of these, asked for ahead of the inputs, which wait behind them. */
 const earlySlots = 1;
-/** Shared memory that the system takes of each block of threads. */
-const reservedBytes = 1024;
 
 /** Null where the inputs are of another size or shared memory has no room. `type`: of rows that are read, too. */
 function normedShape(
@@ -165,9 +164,8 @@ function normedShape(
   const name = lowBitNames.find(
     (one) => lowBitFormats[one].bits === bits && lowBitFormats[one].groups === groups,
   )!;
-  const variant = unitsOf[name].find((u) => inputs <= u * codesOfLane * 32);
+  const variant = units[name].find((u) => inputs <= u * codesOfLane * 32);
   if (inputs === 0 || inputs % inputStep !== 0 || variant === undefined) return null;
-  const warps = variant > 5 ? 16 : 8;
   const blocks = inputs / blockInputs;
   const slotBytes =
     (inputs / codesOfLane) * (16 + (bits === 8 ? 0 : (bits - 4) * 4)) + (groups ? inputs / 32 : 0);
@@ -175,23 +173,19 @@ function normedShape(
   const most = Math.ceil(outputs / grid);
   // As cuda/certify-normed.cu lays them out.
   const fixedBytes =
-    blocks * (2 * paddedBlock * 4 + 2 * 8 + (blockInputs + 8) * 2) +
+    blocks * (paddedBlock * 4 + 2 * (blockInputs + 1) * 8 + 2 * 8 + (blockInputs + 8) * 2) +
     (8 + 32) * 8 +
     warps * 32 * 4 +
     Math.ceil(most / 2) * 2 * (8 + 16 + 4 + 4) +
     4;
   const blockBytes = type === null ? 0 : blockInputs * storedBytes[type] + 16;
-  const fitting = (budget: number): NormedShape | null => {
-    const room = Math.floor((budget - fixedBytes) / (warps * slotBytes));
-    const slots = Math.min(mostSlots, Math.ceil(most / warps), room);
-    if (slots < 1) return null;
-    const rowBlocks =
-      type === null ? 0 : Math.min(warps * 32, Math.floor((warps * slots * slotBytes) / blockBytes));
+  for (let slots = Math.min(mostSlots, Math.ceil(most / warps)); slots > 0; slots -= 1) {
+    const ringBytes = warps * slots * slotBytes;
+    const sharedBytes = ringBytes + fixedBytes;
+    if (sharedBytes > facts.sharedBytes) continue;
+    const rowBlocks = type === null ? 0 : Math.min(32, blocks, Math.floor((slots * slotBytes) / blockBytes));
     if (type !== null && rowBlocks === 0) return null;
-    const sharedBytes = warps * slots * slotBytes + fixedBytes;
-    return { kernel: `${name}_u${variant}`, warps, grid, slots, most, rowBlocks, sharedBytes };
-  };
-  // Half of the shared memory, so that the next launch finds room beside this one.
-  const half = Math.floor((facts.sharedBytes + reservedBytes) / 2) - reservedBytes;
-  return (warps === 8 ? fitting(half) : null) ?? fitting(facts.sharedBytes);
+    return { kernel: `${name}_u${variant}`, grid, slots, most, rowBlocks, sharedBytes };
+  }
+  return null;
 }

@@ -312,17 +312,25 @@ function shapeOf(
     (bits === 8 ? 0 : variant * units * 4) +
     (type === null ? 0 : warps * variant * 128 + variant * blocks * paddedBlock * 4);
   const blockBytes = type === null ? 0 : blockInputs * storedBytes[type] + 16;
+  const wholeRow = Math.min(32, blocks) * blockBytes;
   // Half of it, so that what runs before or behind has room beside; all of it where that is too little.
   for (const share of [2, 1]) {
     const room = Math.floor((facts.sharedBytes + reservedBytes) / share) - reservedBytes - fixedBytes;
     for (const depth of share === 2 ? depths.slice(0, 3) : depths) {
-      const warpBytes = depth * stageBytes;
-      if (warps * warpBytes > room) continue;
-      const rowBlocks =
-        type === null ? 0 : Math.min(warps * 32, Math.floor((warps * warpBytes) / blockBytes));
-      if (type !== null && rowBlocks === 0) continue;
-      const sharedBytes = fixedBytes + warps * warpBytes;
-      return { grid, warps, depth, warpBytes, mostTurns, rowBlocks, sharedBytes };
+      for (const least of [wholeRow, blockBytes]) {
+        const warpBytes = Math.max(depth * stageBytes, least);
+        if (warps * warpBytes > room) continue;
+        const rowBlocks = type === null ? 0 : Math.min(32, blocks, Math.floor(warpBytes / blockBytes));
+        return {
+          grid,
+          warps,
+          depth,
+          warpBytes,
+          mostTurns,
+          rowBlocks,
+          sharedBytes: fixedBytes + warps * warpBytes,
+        };
+      }
     }
   }
   return null;

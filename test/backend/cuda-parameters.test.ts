@@ -87,9 +87,7 @@ describe('parameters of CUDA kernels', () => {
             defined.set(`certify_${format}_r${rows}`, unit);
           }
         }
-        for (const [, format, units] of source.matchAll(
-          /^CERTIFY_NORMED\((\w+), \d, \w+, (\d+), \d+, \d\)/gm,
-        )) {
+        for (const [, format, units] of source.matchAll(/^CERTIFY_NORMED\((\w+), \d, \w+, (\d+)\)/gm)) {
           defined.set(`certify_normed_${format}_u${units}`, unit);
         }
         for (const [, layout, ...sizes] of source.matchAll(

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it, vi } from 'vitest';
 import { MemorySampler, sampleIntervalMs, type UseReading } from '../../src/backend/cuda/memory-sampler.js';
-import { ownBytes } from '../../src/backend/cuda/monitor.js';
+import { ownBytes, takenBetween } from '../../src/backend/cuda/monitor.js';
 import { processInfoLayout } from '../../src/backend/cuda/monitoring-library.js';
 
 /** Readings one after another; the last stays. */
@@ -88,4 +88,14 @@ it('finds the bytes of a process in a list of nvmlProcessInfo_v2_t', () => {
   expect(ownBytes(list, 3, 7)).toBe(100);
   expect(ownBytes(list, 3, 8)).toBeNull(); // not told
   expect(ownBytes(list, 2, 9)).toBeNull(); // not in the list
+});
+
+it('what a context takes is what its own process has grown by, whatever others free meanwhile', () => {
+  const seen = (allBytes: number | null, own: number | null) => ({ allBytes, ownBytes: own });
+  expect(takenBetween(seen(900, null), seen(700, 270))).toBe(270); // another process ended
+  expect(takenBetween(seen(900, 40), seen(1500, 300))).toBe(260);
+  expect(takenBetween(seen(900, null), seen(1100, null))).toBe(200); // not named
+  expect(takenBetween(seen(900, 50), seen(1100, 50))).toBe(200); // named is another one
+  expect(takenBetween(seen(900, null), seen(700, null))).toBe(0);
+  expect(takenBetween(seen(null, null), seen(null, null))).toBeNull();
 });

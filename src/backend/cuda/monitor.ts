@@ -71,6 +71,16 @@ export function readUse(
   };
 }
 
+/** Bytes that the driver's account of processes has for this one now; null where it cannot tell, or does not name it. */
+function ownDeviceBytes(pciBusId: string): number | null {
+  const found = monitored(pciBusId);
+  if (found === null) return null;
+  const count = Uint32Array.of(mostProcesses);
+  const processes = new DataView(new ArrayBuffer(mostProcesses * processInfoLayout.byteLength));
+  const status = found.library.nvmlDeviceGetComputeRunningProcesses_v3(found.device, count, processes);
+  return status === 0 ? ownBytes(processes, count[0]!, process.pid) : null;
+}
+
 /** Bytes of a process in a list of nvmlProcessInfo_v2_t; null where it is not in it, or its bytes are not told. */
 export function ownBytes(processes: DataView, count: number, pid: number): number | null {
   const own = listedProcesses(processes, count).find((process) => process.pid === pid);
@@ -99,20 +109,41 @@ export function linkFacts(pciBusId: string): LinkFacts | null {
 
 const contextBytes = new Map<string, number | null>();
 
+/** What a GPU was seen to hold at one moment: of all processes, and of this one. */
+export interface SeenUse {
+  readonly allBytes: number | null;
+  readonly ownBytes: number | null;
+}
+
+/**
+ * What was taken of a GPU between two moments: by this process's own account where that has grown, else by all processes',
+ * which others change, too. An account that stands still is another process's, of the same number outside a container. Null
+ * where nothing is told.
+ */
+export function takenBetween(before: SeenUse, after: SeenUse): number | null {
+  const own = (after.ownBytes ?? 0) - (before.ownBytes ?? 0);
+  if (own > 0) return own;
+  if (before.allBytes === null || after.allBytes === null) return null;
+  return Math.max(0, after.allBytes - before.allBytes);
+}
+
 /**
  * What a context with its modules takes of a GPU: measured around `make`, the first time in a process, so that plans of one
- * process agree. `baselineBytes`: what all used before. Includes what other processes allocate meanwhile, as nothing tells them apart.
+ * process agree. `baselineBytes`: what all used before.
  */
 export function measureContext<Value>(
   pciBusId: string,
   make: () => Value,
 ): { readonly value: Value; readonly bytes: number | null; readonly baselineBytes: number | null } {
-  const before = usedDeviceBytes(pciBusId);
+  const seen = (): SeenUse => ({
+    allBytes: usedDeviceBytes(pciBusId),
+    ownBytes: ownDeviceBytes(pciBusId),
+  });
+  const before = seen();
   const value = make();
-  const after = usedDeviceBytes(pciBusId);
   const known = contextBytes.get(pciBusId);
-  if (known !== undefined) return { value, bytes: known, baselineBytes: before };
-  const bytes = before === null || after === null ? null : Math.max(0, after - before);
+  if (known !== undefined) return { value, bytes: known, baselineBytes: before.allBytes };
+  const bytes = takenBetween(before, seen());
   contextBytes.set(pciBusId, bytes);
-  return { value, bytes, baselineBytes: before };
+  return { value, bytes, baselineBytes: before.allBytes };
 }

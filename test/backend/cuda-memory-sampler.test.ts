@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it, vi } from 'vitest';
+import { SampledWatch } from '../../src/backend/cuda/device-watch.js';
 import { MemorySampler, sampleIntervalMs, type UseReading } from '../../src/backend/cuda/memory-sampler.js';
 import { ownBytes, takenBetween } from '../../src/backend/cuda/monitor.js';
 import { processInfoLayout } from '../../src/backend/cuda/monitoring-library.js';
@@ -98,4 +99,22 @@ it('what a context takes is what its own process has grown by, whatever others f
   expect(takenBetween(seen(900, 50), seen(1100, 50))).toBe(200); // named is another one
   expect(takenBetween(seen(900, null), seen(700, null))).toBe(0);
   expect(takenBetween(seen(null, null), seen(null, null))).toBeNull();
+});
+
+it('a sample above the budget fails what the backend does from then on', async () => {
+  const sampler = new MemorySampler('gpu w', readings(10, 70));
+  const usage = { deviceBytes: 50, devicePeakBytes: 60, pinnedBytes: 7 };
+  const watch = new SampledWatch(2, sampler, () => usage);
+  watch.start(60);
+  watch.require();
+  const exceeded = expect.objectContaining({
+    name: 'BudgetError',
+    code: 'device-budget-exceeded',
+    message: 'Cannot go on with GPU 2: this process uses 70 bytes, the budget is 60',
+    data: { device: 2, sampledBytes: 70, budgetBytes: 60, source: 'process' },
+  });
+  await vi.waitFor(() => expect(() => watch.require()).toThrow(exceeded));
+  await expect(watch.check()).rejects.toEqual(exceeded);
+  expect(watch.use).toMatchObject({ allocatedBytes: 50, allocatedPeakBytes: 60, pinnedBytes: 7 });
+  await watch.stop();
 });

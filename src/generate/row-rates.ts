@@ -26,27 +26,31 @@ export interface RowBench {
 }
 
 const turns = 5;
+/** As many turns again let the host's code settle: at first it takes several times as long as it does in a run. */
+const settling = turns;
 
 /** Other rows in every turn, so that what one has left in a cache is of no use to the next; the median of turns. */
 export async function rowRates(benches: readonly RowBench[], activeShare: number): Promise<RowRates> {
-  const timed = async (runs: (bench: RowBench, turn: number) => readonly RowRun[]) => {
+  const timed = async (runs: (bench: RowBench, turn: number) => readonly RowRun[], untimed: number) => {
     const each: number[] = [];
     let bytes = 0;
-    for (let turn = 0; turn < turns; turn += 1) {
+    for (let turn = 0; turn < untimed + turns; turn += 1) {
       const bench = benches[turn % benches.length]!;
       const began = process.hrtime.bigint();
       const list = runs(bench, turn);
       await bench.mover.read(bench.description.id, regionsOf(placeOf(bench), list));
-      each.push(Number(process.hrtime.bigint() - began) / 1e9);
+      if (turn >= untimed) each.push(Number(process.hrtime.bigint() - began) / 1e9);
       bytes = list.reduce((sum, { rows }) => sum + rows * bench.rowBytes, 0);
     }
     return { seconds: each.sort((a, b) => a - b)[turns >> 1]!, bytes };
   };
-  const one = await timed(({ rows }, turn) => [
-    { neuron: Math.floor((rows * turn) / turns), slot: 0, rows: 1 },
-  ]);
-  const active = await timed((bench, turn) => activeRuns(bench, activeShare, turn));
-  const extents = await timed(extentRuns);
+  const all = settling + turns;
+  const one = await timed(
+    ({ rows }, turn) => [{ neuron: Math.floor((rows * turn) / all), slot: 0, rows: 1 }],
+    settling,
+  );
+  const active = await timed((bench, turn) => activeRuns(bench, activeShare, turn / all), settling);
+  const extents = await timed(extentRuns, 0);
   const rowStartSeconds = Math.min(one.seconds, active.seconds / 2);
   return {
     rowStartSeconds,
@@ -59,13 +63,13 @@ export async function rowRates(benches: readonly RowBench[], activeShare: number
 function activeRuns(
   { rows, rowBytes, arena }: RowBench,
   activeShare: number,
-  turn: number,
+  shift: number,
 ): readonly RowRun[] {
   const room = Math.floor(arena.byteLength / rowBytes);
   const count = Math.max(1, Math.min(room, Math.round(activeShare * rows)));
   const step = rows / count;
   const neurons = Uint32Array.from({ length: count }, (_, index) =>
-    Math.floor((index + ((index * 7 + turn) % 5) / 5) * step),
+    Math.floor((index + (((index * 7) / 5 + shift) % 1)) * step),
   );
   const plan = planRounds(neurons, { packetRows: room, keptSlot: () => -1, offer: () => -1 });
   return plan.rounds.flatMap(({ runs }) => runs);

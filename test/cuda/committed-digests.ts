@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { openModel } from '../../src/generate/session.js';
+import { check } from './check.js';
 import type { TestCounts } from './mini-runner.js';
 import { minimumBudget, type Options, type ParityReport } from './parity.js';
 
@@ -35,8 +36,7 @@ export async function checkCommitted(
       { ...base, policy: 'resident' },
       { ...least, budgetBytes: await minimumBudget(least) },
     ] satisfies Options[]) {
-      const name = `committed digests ${path} ${kv} ${options.policy}`;
-      try {
+      await check(`committed digests ${path} ${kv} ${options.policy}`, counts, log, async () => {
         const session = await openModel(options);
         try {
           for (const { promptIds, tokenIds, logitsDigests } of requests) {
@@ -53,13 +53,7 @@ export async function checkCommitted(
         } finally {
           await session.close();
         }
-        counts.passed += 1;
-        log(`ok   ${name}`);
-      } catch (error) {
-        const message = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
-        counts.failures.push({ name, message });
-        log(`FAIL ${name}: ${message}`);
-      }
+      });
     }
     const digest = requests.at(-1)!.logitsDigests.at(-1)!;
     reports.push({ model: `${path}, committed, KV ${kv}`, compared, digest });

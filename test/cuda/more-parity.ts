@@ -10,6 +10,7 @@ import { generateOptions } from '../../src/generate/options.js';
 import { checkRestored } from '../../src/generate/restore-check.js';
 import { openModel, openSession, planSession, type Session } from '../../src/generate/session.js';
 import { sessionOptions } from '../../src/generate/session-options.js';
+import { check } from './check.js';
 import type { TestCounts } from './mini-runner.js';
 import { fittingPrompts, minimumBudget, type Options, type ParityReport } from './parity.js';
 
@@ -43,22 +44,15 @@ export async function checkMoreParity(
   for (const prompt of prompts) expected.push(...(await digestsOf(cpu, [prompt], tokens)));
   await cpu.close();
   let compared = 0;
-  const attempt = async (name: string, work: () => Promise<readonly string[]>): Promise<void> => {
-    try {
+  const attempt = (name: string, work: () => Promise<readonly string[]>): Promise<void> =>
+    check(`parity ${model} ${name}`, counts, log, async () => {
       const found = await work();
       compared += found.length;
       const different = expected.filter((digest, index) => digest !== found[index]).length;
       if (different > 0 || found.length !== expected.length) {
         throw new Error(`${different} of ${expected.length} logits digests differ from the CPU's`);
       }
-      counts.passed += 1;
-      log(`ok   parity ${model} ${name}`);
-    } catch (error) {
-      const message = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
-      counts.failures.push({ name: `parity ${model} ${name}`, message });
-      log(`FAIL parity ${model} ${name}: ${message}`);
-    }
-  };
+    });
   const folder = await mkdtemp(join(tmpdir(), 'waybill-parity-'));
   try {
     for (const { name, options, graphs = true } of await casesOf(base, folder)) {

@@ -3,6 +3,7 @@ import { type PolicyName, policyNames } from '../../src/acquire/policy.js';
 import { lowBitNames } from '../../src/checkpoint/low-bit.js';
 import { closePlan, openModel, planSession } from '../../src/generate/session.js';
 import type { SessionOptions } from '../../src/generate/session-options.js';
+import { check } from './check.js';
 import type { TestCounts } from './mini-runner.js';
 
 /** What a run of prompts is reduced to. */
@@ -74,7 +75,7 @@ export async function checkParity(
     const exact = expected;
     digest = expected[0]!.at(-1)!;
     const compare = async (name: string, options: Options, together: boolean): Promise<void> => {
-      try {
+      await check(`parity ${model} ${kv} ${name}`, counts, log, async () => {
         const runs = together ? [prompts] : prompts.map((prompt) => [prompt]);
         const found: (readonly string[])[] = [];
         for (const run of runs) found.push(...(await digestsOf(options, run, tokens)).perRequest);
@@ -87,13 +88,7 @@ export async function checkParity(
           if (row.length !== expected[request]!.length) different += 1;
         });
         if (different > 0) throw new Error(`${different} logits digests differ from the CPU's`);
-        counts.passed += 1;
-        log(`ok   parity ${model} ${kv} ${name}`);
-      } catch (error) {
-        const message = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
-        counts.failures.push({ name: `parity ${model} ${kv} ${name}`, message });
-        log(`FAIL parity ${model} ${kv} ${name}: ${message}`);
-      }
+      });
     };
     for (const policy of policyNames) {
       expected = isExact(policy) ? exact : await onCpu(policy);

@@ -1,4 +1,4 @@
-import { firstOps } from '../acquire/machine-rates.js';
+import { firstOps, type MachineRates } from '../acquire/machine-rates.js';
 import type { Backend } from '../backend/backend.js';
 import type { PlacedOp } from '../backend/ops.js';
 import { Pass } from '../backend/pass.js';
@@ -11,20 +11,16 @@ import { closeWorkspace, openWorkspace, planWorkspace, type Workspace } from '..
 import { firstLayers, type LayerRoom, RoomSource } from './measured-layers.js';
 
 /** What a decode pass takes of layers whose weights lie where they are computed with. */
-export interface LayerRates {
-  /** Weights that products of one row read whole. */
-  readonly computeBytesPerSecond: number;
-  /** A layer beside its products: norms, stores, attention, activation. */
-  readonly layerSeconds: number;
-  /** A token beside its layers and the head's product: embedding, last norm, choice. */
-  readonly outsideSeconds: number;
-  /** Finding an active set and starting the product over it; then the rows of the set, that lie where they are used. */
-  readonly setSeconds: number;
-  readonly activeBytesPerSecond: number;
-  /** Host work on each of the first ops of a submission that is no frozen list, and on each further one. */
-  readonly opSeconds: number;
-  readonly moreOpSeconds: number;
-}
+export type LayerRates = Pick<
+  MachineRates,
+  | 'computeBytesPerSecond'
+  | 'layerSeconds'
+  | 'outsideSeconds'
+  | 'setSeconds'
+  | 'activeBytesPerSecond'
+  | 'opSeconds'
+  | 'moreOpSeconds'
+>;
 
 /** Where layers are measured. */
 export interface LayerBench {

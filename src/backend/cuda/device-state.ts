@@ -1,10 +1,9 @@
 import {
   type ComputeProcess,
-  listedProcesses,
+  computeProcessesOf,
   loadMonitoring,
   type MonitoringLibrary,
   monitoredDevice,
-  processInfoLayout,
   usedBytesOf,
 } from './monitoring-library.js';
 
@@ -45,7 +44,6 @@ const throttleNames = [
 ] as const;
 
 const clockTypes = { multiprocessors: 1, memory: 2 } as const;
-const insufficientSize = 7;
 
 /**
  * Watches the GPU at a PCI address; null where the monitoring library is not there or does not know it. Reading needs no
@@ -90,16 +88,7 @@ class Watched implements WatchedDevice {
   }
 
   computeProcesses(): ComputeProcess[] | null {
-    // Processes may come while we ask, so there is room for more than were counted
-    for (let places = 64; places <= 4096; places *= 4) {
-      const count = Uint32Array.of(places);
-      const infos = new DataView(new ArrayBuffer(places * processInfoLayout.byteLength));
-      const code = this.#library.nvmlDeviceGetComputeRunningProcesses_v3(this.#device, count, infos);
-      if (code === insufficientSize) continue;
-      if (code !== 0) return null;
-      return listedProcesses(infos, count[0]!);
-    }
-    return null;
+    return computeProcessesOf(this.#library, this.#device);
   }
 
   #throttleReasons(): string[] | null {

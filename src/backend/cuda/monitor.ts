@@ -1,6 +1,8 @@
 import { callAside } from './foreign.js';
 import type { ReadUse } from './memory-sampler.js';
 import {
+  type ComputeProcess,
+  computeProcessesOf,
   listedProcesses,
   loadMonitoring,
   type MonitoringLibrary,
@@ -74,16 +76,17 @@ export function readUse(
 /** Bytes that the driver's account of processes has for this one now; null where it cannot tell, or does not name it. */
 function ownDeviceBytes(pciBusId: string): number | null {
   const found = monitored(pciBusId);
-  if (found === null) return null;
-  const count = Uint32Array.of(mostProcesses);
-  const processes = new DataView(new ArrayBuffer(mostProcesses * processInfoLayout.byteLength));
-  const status = found.library.nvmlDeviceGetComputeRunningProcesses_v3(found.device, count, processes);
-  return status === 0 ? ownBytes(processes, count[0]!, process.pid) : null;
+  const processes = found === null ? null : computeProcessesOf(found.library, found.device);
+  return processes === null ? null : bytesOf(processes, process.pid);
 }
 
 /** Bytes of a process in a list of nvmlProcessInfo_v2_t; null where it is not in it, or its bytes are not told. */
 export function ownBytes(processes: DataView, count: number, pid: number): number | null {
-  const own = listedProcesses(processes, count).find((process) => process.pid === pid);
+  return bytesOf(listedProcesses(processes, count), pid);
+}
+
+function bytesOf(processes: readonly ComputeProcess[], pid: number): number | null {
+  const own = processes.find((process) => process.pid === pid);
   return own === undefined || own.usedBytes === null ? null : Number(own.usedBytes);
 }
 
@@ -135,15 +138,13 @@ export function measureContext<Value>(
   pciBusId: string,
   make: () => Value,
 ): { readonly value: Value; readonly bytes: number | null; readonly baselineBytes: number | null } {
-  const seen = (): SeenUse => ({
-    allBytes: usedDeviceBytes(pciBusId),
-    ownBytes: ownDeviceBytes(pciBusId),
-  });
-  const before = seen();
-  const value = make();
+  const allBytes = usedDeviceBytes(pciBusId);
   const known = contextBytes.get(pciBusId);
-  if (known !== undefined) return { value, bytes: known, baselineBytes: before.allBytes };
-  const bytes = takenBetween(before, seen());
+  if (known !== undefined) return { value: make(), bytes: known, baselineBytes: allBytes };
+  const before = { allBytes, ownBytes: ownDeviceBytes(pciBusId) };
+  const value = make();
+  const after = { allBytes: usedDeviceBytes(pciBusId), ownBytes: ownDeviceBytes(pciBusId) };
+  const bytes = takenBetween(before, after);
   contextBytes.set(pciBusId, bytes);
-  return { value, bytes, baselineBytes: before.allBytes };
+  return { value, bytes, baselineBytes: allBytes };
 }

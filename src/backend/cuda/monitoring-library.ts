@@ -66,3 +66,19 @@ export function listedProcesses(processes: DataView, count: number): ComputeProc
     };
   });
 }
+
+const insufficientSize = 7;
+
+/** Processes that compute on a device, by the driver's account; null where the library does not list them. */
+export function computeProcessesOf(library: MonitoringLibrary, device: bigint): ComputeProcess[] | null {
+  // Processes may come while we ask, so there is room for more than were counted
+  for (let places = 64; places <= 4096; places *= 4) {
+    const count = Uint32Array.of(places);
+    const infos = new DataView(new ArrayBuffer(places * processInfoLayout.byteLength));
+    const code = library.nvmlDeviceGetComputeRunningProcesses_v3(device, count, infos);
+    if (code === insufficientSize) continue;
+    if (code !== 0) return null;
+    return listedProcesses(infos, count[0]!);
+  }
+  return null;
+}

@@ -56,14 +56,7 @@ function streamLaunch(group: LinearGroup, facts: LaunchFacts): Launch | null {
       overlapsPrevious: true,
     },
     valuesOf(group, facts, {
-      blocksPerRound: shape.blocksPerRound,
-      ranks: shape.ranks,
-      share: shape.share,
-      rounds: shape.rounds,
-      turnsOfRound: shape.turnsOfRound,
-      turnsOfTile: shape.turnsOfTile,
-      tiles: shape.tiles,
-      depth: shape.depth,
+      ...shape,
       prefetchBytes: facts.overlaps ? prefetchShare(products, shape.grid, shape.prefetchedBytes) : 0,
     }),
   );
